@@ -1,0 +1,135 @@
+"""Reading Unweight files."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweight_codecs import payload
+from unweight_codecs.archive.header import read_manifest
+from unweight_codecs.codec import Block, Model
+from unweight_codecs.containers.base import ContainerIndex, FileSource, TensorEntry
+from unweight_codecs.containers.sniff import read_index
+from unweight_codecs.entropy.directory import chunk_lengths
+from unweight_codecs.errors import IntegrityError, UnweightError, UsageError, quoted
+from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.manifest import MANIFEST_KEY, Manifest
+from unweight_codecs.pipeline import Pipeline, pipeline_from_dict
+
+SPAN_CHUNKS = 8
+STORED_SPAN = 1 << 21
+
+
+@dataclass(frozen=True, slots=True)
+class CodedHead:
+    """A coded tensor, ready to be decoded chunk by chunk.
+
+    ``ends`` holds where each chunk ends, counted from the first chunk's first byte.
+    """
+
+    pipeline: Pipeline
+    model: Model
+    directory: NDArray[np.void]
+    ends: NDArray[np.int64]
+    chunks_offset: int
+    head_bytes: int
+
+
+def is_archive(index: ContainerIndex) -> bool:
+    """Whether a container is an Unweight file."""
+    return MANIFEST_KEY in (index.metadata or {})
+
+
+class ArchiveReader:
+    """An open Unweight file. All errors name the file, and the tensor where there is one."""
+
+    def __init__(self, path: Path) -> None:
+        """Open and check the header; see ``read_manifest`` for the errors."""
+        self.path = path
+        self._source = FileSource(path)
+        try:
+            self.index: ContainerIndex = read_index(self._source)
+            self.manifest: Manifest = read_manifest(self.index)
+            self._pipelines = [self._pipeline(data) for data in self.manifest.pipelines]
+        except UnweightError as error:
+            self.close()
+            raise self._located(error) from None
+
+    def _pipeline(self, data: object) -> Pipeline:
+        try:
+            return pipeline_from_dict(data)  # type: ignore[arg-type]
+        except (KeyError, TypeError, UsageError) as error:
+            raise IntegrityError(f"the manifest names an impossible pipeline: {quoted(error)}") from None
+
+    def _located(self, error: UnweightError) -> UnweightError:
+        if error.message.startswith(f"{self.path}:"):
+            return error
+        return type(error)(f"{self.path}: {error.message}", hint=error.hint)
+
+    def tensors(self) -> list[tuple[TensorEntry, TensorEntry]]:
+        """Return pairs of (tensor as it was, tensor as it is here), in source file order."""
+        return list(zip(self.manifest.source.tensors, self.index.tensors, strict=True))
+
+    def is_coded(self, name: str) -> bool:
+        """Whether a tensor is coded rather than stored unchanged."""
+        return name in self.manifest.coded
+
+    def head(self, source: TensorEntry, here: TensorEntry) -> CodedHead:
+        """Read and check the head of a coded tensor; sizes are bounded by the file's."""
+        try:
+            pipeline = self._pipelines[self.manifest.coded[source.spec.name].pipeline]
+            start = self._source.read_at(here.offset, min(here.nbytes, 64))
+            length = payload.peek_length(start, here.nbytes)
+            head = self._source.read_at(here.offset, length)
+            model, directory = pipeline.read_head(head, source.spec, here.nbytes)
+        except UnweightError as error:
+            error.message = f"tensor {quoted(source.spec.name)}: {error.message}"
+            raise self._located(error) from None
+        ends = np.cumsum(chunk_lengths(directory))
+        return CodedHead(pipeline, model, directory, ends, here.offset + length, length)
+
+    def spans(self, head: CodedHead) -> range:
+        """Return the first chunk of every span of a coded tensor."""
+        return range(0, head.model.chunks, SPAN_CHUNKS)
+
+    def decode(self, head: CodedHead, first_chunk: int, chunks: int = SPAN_CHUNKS) -> Bytes:
+        """Return the original bytes of ``chunks`` chunks from ``first_chunk`` (fewer at the end)."""
+        model = head.model
+        last = min(first_chunk + chunks, model.chunks)
+        begin = int(head.ends[first_chunk - 1]) if first_chunk else 0
+        coded = np.empty(int(head.ends[last - 1]) - begin, np.uint8)
+        first_word = first_chunk * model.chunk_words
+        count = min(last * model.chunk_words, model.layout.words) - first_word
+        words = np.empty(count * model.layout.word_bytes, np.uint8)
+        block = Block(first_word, count, words, {}, coded, head.directory[first_chunk:last])
+        try:
+            self._source.read_into(head.chunks_offset + begin, memoryview(coded))
+            head.pipeline.decode(block, model)
+        except UnweightError as error:
+            error.message = f"tensor {quoted(model.spec.name)}: {error.message}"
+            raise self._located(error) from None
+        return block.words
+
+    def read_stored(self, here: TensorEntry, start: int, length: int) -> Bytes:
+        """Return ``length`` bytes of a stored tensor from byte ``start``."""
+        data = np.empty(length, np.uint8)
+        self._source.read_into(here.offset + start, memoryview(data))
+        return data
+
+    def close(self) -> None:
+        """Close the file."""
+        self._source.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,91 @@
+"""Writing Unweight files: data first, the header into the space reserved for it last."""
+
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweight_codecs.archive.header import write_header
+from unweight_codecs.codec import Block, Model
+from unweight_codecs.containers.base import ContainerIndex
+from unweight_codecs.manifest import CodedTensor, Manifest
+from unweight_codecs.output import write_all
+from unweight_codecs.pipeline import Pipeline
+
+MIN_CODED_BYTES = 512  # head, table and lane states alone take about 300 bytes
+
+
+class ArchiveWriter:
+    """Writes tensors in source file order. Call ``store`` or ``begin``/``add``/``end`` for each."""
+
+    def __init__(self, file: BinaryIO, source: ContainerIndex, pipelines: list[Pipeline]) -> None:
+        """Reserve the header: the largest it can become is when every tensor is coded."""
+        self._file = file
+        self._source = source
+        self._pipelines = tuple(pipeline.to_dict() for pipeline in pipelines)
+        self._coded: dict[str, CodedTensor] = {}
+        self._stored: dict[str, str] = {}
+        self._sizes: list[int] = []
+        blank = "0" * 16
+        most = CodedTensor(max(0, len(pipelines) - 1), blank)
+        coded = {t.spec.name: most for t in source.tensors if t.nbytes >= MIN_CODED_BYTES}
+        stored = {t.spec.name: blank for t in source.tensors if t.nbytes < MIN_CODED_BYTES}
+        largest = Manifest(source, "0" * 64, self._pipelines, coded, stored)
+        self._reserved = len(write_header(largest, [t.nbytes for t in source.tensors]))
+        file.seek(self._reserved)
+        self._start = 0
+        self._directory: list[NDArray[np.void]] = []
+        self._model: Model | None = None
+        self._pipeline: Pipeline | None = None
+
+    def store(self, name: str, digest: str) -> None:
+        """Register a tensor whose bytes the caller writes through ``write``."""
+        self._stored[name] = digest
+        self._sizes.append(0)
+
+    def write(self, data: memoryview | bytes) -> None:
+        """Append bytes of the tensor registered last by ``store``."""
+        write_all(self._file, data)
+        self._sizes[-1] += len(data)
+
+    def begin(self, pipeline: Pipeline, model: Model) -> None:
+        """Start a coded tensor: leave room for its head."""
+        self._start = self._file.tell()
+        self._pipeline, self._model, self._directory = pipeline, model, []
+        self._file.seek(self._start + pipeline.head_length(model))
+
+    def add(self, block: Block) -> None:
+        """Append the chunks of an encoded block."""
+        write_all(self._file, memoryview(block.coded))
+        self._directory.append(block.directory)
+
+    def end(self, number: int, digest: str, limit: int) -> bool:
+        """Write the head. If the result takes ``limit`` bytes or more, undo it and return False."""
+        if self._model is None or self._pipeline is None:
+            raise RuntimeError("end() without begin()")
+        stop = self._file.tell()
+        if stop - self._start >= limit:
+            self._file.seek(self._start)
+            self._file.truncate()
+            return False
+        head = self._pipeline.write_head(self._model, np.concatenate(self._directory))
+        self._file.seek(self._start)
+        write_all(self._file, head)
+        self._file.seek(stop)
+        self._coded[self._model.spec.name] = CodedTensor(number, digest)
+        self._sizes.append(stop - self._start)
+        return True
+
+    def finish(self, source_sha256: str) -> int:
+        """Write the header; returns the size of the file."""
+        size = self._file.tell()
+        manifest = Manifest(self._source, source_sha256, self._pipelines, self._coded, self._stored)
+        header = write_header(manifest, self._sizes, self._reserved)
+        self._file.seek(0)
+        write_all(self._file, header)
+        return size
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes that each tensor takes, in source file order."""
+        return self._sizes

@@ -1,0 +1,189 @@
+"""The codec protocol: what a stage is, and the data that stages hand to each other."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, ClassVar, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweight_codecs.errors import UsageError
+from unweight_codecs.kernels.base import ALPHABET, Bytes, FloatFormat, Frequencies
+from unweight_codecs.layouts import WordLayout
+from unweight_codecs.tensor_spec import TensorSpec
+
+SLOTS_IN_ORDER: Final = ("outlier", "grid", "tile_svd", "bound", "pack")
+MAX_REGIONS: Final = 256
+
+Reader = Callable[[int, int], Bytes]
+"""Reads ``count`` words of the tensor from word ``first``: (first, count) → their bytes."""
+
+
+@dataclass(slots=True)
+class TensorView:
+    """A tensor to be modelled: its layout, its bytes on demand, and its survey.
+
+    ``histograms`` has one row per region, a run of consecutive chunks: for floats the counts of
+    the exponent and top mantissa bits, shape (regions, 2**histogram_bits); for other words the
+    counts of every byte, shape (regions, 256 * word_bytes).
+    """
+
+    spec: TensorSpec
+    layout: WordLayout
+    chunk_words: int
+    chunks_per_region: int
+    histograms: NDArray[np.int64]
+    read: Reader
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks."""
+        return -(-self.layout.words // self.chunk_words)
+
+
+@dataclass(slots=True)
+class Model:
+    """What the stages decided for one tensor. A decoder rebuilds it from the payload's head.
+
+    ``tables`` and ``classes`` are needed by both sides. ``table_of_chunk`` and ``coders`` guide the
+    encoder only: a decoder finds the choice for every chunk in the directory. ``symbol_bits`` is the
+    part of ``estimated_bits`` that the symbol stream takes, its tables included.
+    """
+
+    spec: TensorSpec
+    layout: WordLayout
+    chunk_words: int
+    base: int = 0
+    window: int = 0
+    top_bits: int = 0
+    tables: dict[str, Frequencies] = field(default_factory=dict)
+    table_of_chunk: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
+    coders: dict[str, str] = field(default_factory=dict)
+    classes: "ClassMap | None" = None
+    symbol_bits: int = 0
+    estimated_bits: int = 0
+
+    @property
+    def form(self) -> FloatFormat:
+        """The split of float words into symbols and raw bits."""
+        layout = self.layout
+        return FloatFormat(
+            layout.word_bytes,
+            layout.exponent_bits,
+            layout.mantissa_bits,
+            self.top_bits,
+            self.base,
+            self.window,
+        )
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks."""
+        return -(-self.layout.words // self.chunk_words)
+
+    def streams(self) -> dict[str, int]:
+        """Return the streams of a chunk in payload order, with the bits of one value of each."""
+        if not self.layout.is_float:
+            return {f"plane{k}": 8 for k in range(self.layout.word_bytes)}
+        form = self.form
+        streams = {"symbol": 8}
+        streams |= {f"plane{k}": 8 for k in range(form.raw_bits // 8)}
+        if form.raw_bits % 8:
+            streams["top"] = form.raw_bits % 8
+        return streams | {"escape": 8 * form.escape_bytes}
+
+
+@dataclass(frozen=True, slots=True)
+class ClassMap:
+    """A coding context per weight: ``class_of_sum[row_scale + column_scale]``.
+
+    ``tables[k]`` is the frequency table of class k. Scales are uint8, ``class_of_sum`` has 511
+    entries, each below ``len(tables)``.
+    """
+
+    row_scales: Bytes
+    column_scales: Bytes
+    class_of_sum: Bytes
+    tables: Frequencies
+
+
+@dataclass(slots=True)
+class Block:
+    """A span of a tensor: whole chunks, except for the tensor's last one.
+
+    ``words`` holds the span's bytes. Stages add and consume ``streams``: symbols and classes are
+    padded to whole groups of 128, planes and top values are not; the escape stream holds the
+    exponents of escaped words. ``coded`` holds the span's chunks one after the other, ``directory``
+    a row for each.
+    """
+
+    first_word: int
+    count: int
+    words: Bytes
+    streams: dict[str, Bytes] = field(default_factory=dict)
+    coded: Bytes = field(default_factory=lambda: np.zeros(0, np.uint8))
+    directory: NDArray[np.void] = field(default_factory=lambda: np.zeros(0, "V1"))
+
+    def copy_empty(self) -> "Block":
+        """Return a block for the same words, to be filled by decoding ``coded``."""
+        empty = np.empty_like(self.words)
+        return Block(self.first_word, self.count, empty, {}, self.coded, self.directory)
+
+
+class Codec(ABC):
+    """A named, configurable codec. Subclasses are frozen dataclasses of their configuration."""
+
+    name: ClassVar[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return ``{"name", "configuration"}`` as JSON-ready data."""
+        return {"name": self.name, "configuration": asdict(self)}  # type: ignore[call-overload]
+
+    @classmethod
+    def from_dict(cls, configuration: Mapping[str, Any]) -> Self:
+        """Build the codec from its configuration; raises UsageError for unknown keys or values."""
+        known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
+        for key in configuration:
+            if key not in known:
+                raise UsageError(
+                    f"stage {cls.name}: unknown setting {key!r}",
+                    hint=f"settings: {', '.join(sorted(known)) or 'none'}",
+                )
+        return cls(**configuration)
+
+
+class Stage(Codec):
+    """One of the five stages of a pipeline.
+
+    ``fit`` decides the stage's part of the model once per tensor; ``write`` and ``read`` store
+    that part in the payload's head; ``encode`` and ``decode`` transform a block in place.
+    """
+
+    slot: ClassVar[str]
+
+    @abstractmethod
+    def fit(self, tensor: TensorView, model: Model) -> None:
+        """Decide this stage's part of the model."""
+
+    @abstractmethod
+    def write(self, model: Model) -> bytes:
+        """Return this stage's section of the payload's head."""
+
+    @abstractmethod
+    def read(self, section: bytes, model: Model) -> None:
+        """Restore this stage's part of the model; raises IntegrityError for a damaged section."""
+
+    def prepare(self, block: Block, model: Model) -> None:
+        """Add to a block what both sides know without the payload. Runs before encode and decode."""
+
+    @abstractmethod
+    def encode(self, block: Block, model: Model) -> None:
+        """Transform a block on the way to the file."""
+
+    @abstractmethod
+    def decode(self, block: Block, model: Model) -> None:
+        """Undo ``encode``; raises IntegrityError for damaged input."""
+
+
+__all__ = ["ALPHABET", "SLOTS_IN_ORDER", "Block", "ClassMap", "Codec", "Model", "Stage", "TensorView"]

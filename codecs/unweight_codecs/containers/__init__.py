@@ -1,0 +1,1 @@
+"""Readers and writers of the container formats that Unweight accepts and produces."""

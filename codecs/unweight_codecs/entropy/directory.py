@@ -1,0 +1,53 @@
+"""The chunk directory: where each segment of each chunk lies and how it is coded."""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweight_codecs.codec import Block, Model
+from unweight_codecs.errors import IntegrityError
+
+LENGTH_BITS, TABLE_BITS = 20, 8
+CODERS: Final = ("raw", "constant", "rans", "zstd")  # the value in an entry is the position here
+
+LOCATED = np.dtype(
+    [("offset", "<u8"), ("length", "<u4"), ("table", "<u4"), ("coder", "u1"), ("count", "<u4")]
+)
+
+
+def directory_dtype(model: Model) -> np.dtype[np.void]:
+    """Return the record of one chunk: u64 checksum, then a u32 per stream."""
+    return np.dtype([("checksum", "<u8"), ("segments", "<u4", (len(model.streams()),))])
+
+
+def entry(coder: str, table: int, length: int) -> int:
+    """Pack a directory entry: length in the low 20 bits, then 8 bits of table, 4 of coder."""
+    if length >> LENGTH_BITS or table >> TABLE_BITS:
+        raise ValueError("a segment does not fit its directory entry")
+    return CODERS.index(coder) << (LENGTH_BITS + TABLE_BITS) | table << LENGTH_BITS | length
+
+
+def chunk_lengths(directory: NDArray[np.void]) -> NDArray[np.int64]:
+    """Return the bytes of every chunk: its segments, each padded to 8."""
+    lengths = (directory["segments"] & ((1 << LENGTH_BITS) - 1)).astype(np.int64)
+    return ((lengths + 7) // 8 * 8).sum(axis=1)
+
+
+def parse_directory(block: Block, model: Model) -> NDArray[np.void]:
+    """Return the segments of a block's chunks, shape (chunks, streams); offsets index ``coded``.
+
+    Raises IntegrityError for an unknown coder.
+    """
+    entries = block.directory["segments"]
+    located = np.zeros(entries.shape, LOCATED)
+    located["length"] = entries & ((1 << LENGTH_BITS) - 1)
+    located["table"] = entries >> LENGTH_BITS & ((1 << TABLE_BITS) - 1)
+    located["coder"] = entries >> (LENGTH_BITS + TABLE_BITS)
+    if np.any(located["coder"] >= len(CODERS)):
+        raise IntegrityError("a chunk uses an unknown coder")
+    sizes = (located["length"].astype(np.int64) + 7) // 8 * 8
+    located["offset"] = np.cumsum(sizes.reshape(-1)).reshape(sizes.shape) - sizes
+    starts = np.arange(len(entries)) * model.chunk_words
+    located["count"] = np.minimum(block.count - starts, model.chunk_words)[:, None]
+    return located

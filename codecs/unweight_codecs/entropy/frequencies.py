@@ -1,0 +1,143 @@
+"""Frequency tables: from histograms to quantised CDFs, in integer arithmetic only.
+
+Tables decide the coded bytes, and the same input must give the same bytes on every processor, so
+nothing here goes through floating point.
+"""
+
+import functools
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweight_codecs.errors import IntegrityError
+from unweight_codecs.kernels.base import ALPHABET, SLOTS, Frequencies
+
+Counts = NDArray[np.int64]  # shape (…, 256)
+
+COST_BITS = 12  # code lengths are counted in 1/4096 bit
+_ABSENT = 16 << COST_BITS  # what a symbol without a frequency is taken to cost
+
+
+@functools.cache
+def code_lengths() -> NDArray[np.int64]:
+    """Return -log2(f / 4096) for f = 0 … 4096 in units of 2**-12 bit, by repeated squaring."""
+    value = np.arange(SLOTS + 1, dtype=np.uint64)
+    value[0] = 1
+    exponent = np.zeros(SLOTS + 1, np.int64)
+    for shift in range(SLOTS.bit_length() - 1, 0, -1):
+        exponent[(value >> np.uint64(shift) != 0) & (exponent == 0)] = shift
+    mantissa = value << (np.uint64(31) - exponent.astype(np.uint64))  # in [2**31, 2**32)
+    fraction = np.zeros(SLOTS + 1, np.int64)
+    for _ in range(COST_BITS):
+        mantissa = mantissa * mantissa >> np.uint64(31)
+        carry = mantissa >> np.uint64(32) != 0
+        mantissa = np.where(carry, mantissa >> np.uint64(1), mantissa)
+        fraction = fraction << 1 | carry
+    lengths = (12 << COST_BITS) - (exponent << COST_BITS | fraction)
+    lengths[0] = _ABSENT
+    return lengths
+
+
+def normalise(counts: Counts) -> NDArray[np.uint16]:
+    """Scale one histogram (256,) to frequencies that sum to 4096, at least 1 for every used symbol.
+
+    Fractions are rounded by largest remainder; what the minimum of 1 adds is taken from the
+    largest frequencies, where it costs least.
+    """
+    total = int(counts.sum())
+    if total == 0:
+        raise ValueError("an empty histogram has no frequencies")
+    scaled = counts * SLOTS
+    frequencies = np.where(counts > 0, np.maximum(scaled // total, 1), 0)
+    missing = SLOTS - int(frequencies.sum())
+    if missing > 0:
+        order = np.argsort(-(scaled % total), kind="stable")
+        frequencies[order[:missing]] += 1
+    for _ in range(-missing):
+        frequencies[np.argmax(frequencies)] -= 1
+    return frequencies.astype(np.uint16)
+
+
+def cost(counts: Counts, frequencies: NDArray[np.uint16]) -> int:
+    """Return the bits that coding ``counts`` with ``frequencies`` takes, rounded up."""
+    units = int((counts * code_lengths()[frequencies]).sum())
+    return -(-units >> COST_BITS)
+
+
+def cluster(counts: Counts, limit: int) -> tuple[Frequencies, NDArray[np.uint8], int]:
+    """Find at most ``limit`` tables for histograms of shape (regions, 256).
+
+    Returns the tables, the table of each region, and the cost in bits including the tables.
+    Lloyd's algorithm with code length as the distance; the number of tables is doubled for as long
+    as the total cost falls.
+    """
+    best_tables, best_choice, best_cost = _lloyd(counts, 1)
+    number = 2
+    while number <= min(limit, len(counts)):
+        tables, choice, total = _lloyd(counts, number)
+        if total >= best_cost:
+            break
+        best_tables, best_choice, best_cost = tables, choice, total
+        number *= 2
+    return best_tables, best_choice, best_cost
+
+
+def _lloyd(counts: Counts, number: int) -> tuple[Frequencies, NDArray[np.uint8], int]:
+    totals = np.maximum(counts.sum(axis=1), 1)
+    mean = (counts * np.arange(ALPHABET)).sum(axis=1) * (1 << 16) // totals
+    choice = np.empty(len(counts), np.int64)
+    choice[np.argsort(mean, kind="stable")] = np.arange(len(counts)) * number // len(counts)
+    for _ in range(6 if number > 1 else 0):
+        lengths = code_lengths()[_pooled(counts, choice)]
+        nearest = (counts @ lengths.T).argmin(axis=1)
+        if np.array_equal(nearest, choice):
+            break
+        choice = _renumbered(nearest)
+    tables = _pooled(counts, choice)
+    total = sum(cost(row, tables[k]) for row, k in zip(counts, choice, strict=True))
+    total += 8 * sum(len(serialise(table)) for table in tables)
+    return tables, choice.astype(np.uint8), total
+
+
+def _renumbered(choice: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Close the gaps that tables without regions leave in the numbering."""
+    return np.unique(choice, return_inverse=True)[1].astype(np.int64)
+
+
+def _pooled(counts: Counts, choice: NDArray[np.int64]) -> Frequencies:
+    rows = []
+    for k in range(int(choice.max(initial=0)) + 1):
+        pooled = counts[choice == k].sum(axis=0)
+        if not pooled.any():
+            pooled[0] = 1
+        rows.append(normalise(pooled))
+    return np.stack(rows)
+
+
+def serialise(frequencies: NDArray[np.uint16]) -> bytes:
+    """Write one table: u8 last used symbol, then a one- or two-byte varint per symbol up to it."""
+    last = int(np.flatnonzero(frequencies)[-1])
+    out = bytearray([last])
+    for frequency in frequencies[: last + 1].tolist():
+        out += bytes([frequency]) if frequency < 0x80 else bytes([frequency & 0x7F | 0x80, frequency >> 7])
+    return bytes(out)
+
+
+def parse(data: bytes, at: int) -> tuple[NDArray[np.uint16], int]:
+    """Read one table at ``at``; returns it and the position after it. Raises IntegrityError."""
+    frequencies = np.zeros(ALPHABET, np.uint16)
+    try:
+        last = data[at]
+        at += 1
+        for symbol in range(last + 1):
+            value = data[at]
+            at += 1
+            if value & 0x80:
+                value = value & 0x7F | data[at] << 7
+                at += 1
+            frequencies[symbol] = value
+    except IndexError:
+        raise IntegrityError("a frequency table is cut short") from None
+    if int(frequencies.sum(dtype=np.int64)) != SLOTS:
+        raise IntegrityError("a frequency table does not sum to 4096")
+    return frequencies, at

@@ -1,0 +1,131 @@
+"""Which coder each byte plane gets: raw, a frequency table, or zstd. Decided by measuring."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweight_codecs.codec import Model, TensorView
+from unweight_codecs.entropy import frequencies, zstd
+from unweight_codecs.kernels import kernels
+from unweight_codecs.kernels.base import ALPHABET, Bytes
+
+SAMPLE_WORDS = 1 << 14  # per region: enough to see whether a plane is uniform
+WORTH_CODING = 0.985  # a plane that would keep more than this of its size stays raw
+ZSTD_LEVEL = 3
+ZSTD_GAIN = 0.97  # zstd has to beat order-0 by this much, as it decodes slower
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """Bits of a word that one plane holds; ``signed`` planes have the sign above them."""
+
+    stream: str
+    shift: int
+    bits: int
+    signed: bool
+
+
+def plan_planes(tensor: TensorView, model: Model, tables: int) -> None:
+    """Choose coders and fit tables for all streams except the symbols and escapes."""
+    if tensor.layout.is_float:
+        _plan_float_planes(tensor, model, tables)
+    else:
+        _plan_byte_planes(tensor, model, tables)
+
+
+def _float_fields(model: Model) -> list[_Field]:
+    low_bits = model.layout.mantissa_bits - model.top_bits
+    fields = []
+    for stream, width in model.streams().items():
+        if stream in ("symbol", "escape"):
+            continue
+        shift = 8 * (model.form.raw_bits // 8 if stream == "top" else int(stream[5:]))
+        signed = shift + width > low_bits
+        fields.append(_Field(stream, shift, width - signed, signed))
+    return fields
+
+
+def _plan_float_planes(tensor: TensorView, model: Model, tables: int) -> None:
+    fields = [field for field in _float_fields(model) if field.bits]
+    sampled = _field_counts(tensor, fields, SAMPLE_WORDS)
+    worthwhile = [
+        field
+        for field in fields
+        if _order0_bits(sampled[field.stream]) < WORTH_CODING * 8 * sampled[field.stream].sum()
+        and _order0_bits(sampled[field.stream])
+        < WORTH_CODING * model.streams()[field.stream] * sampled[field.stream].sum()
+    ]
+    full = _field_counts(tensor, worthwhile, tensor.chunk_words * tensor.chunks_per_region)
+    for field in worthwhile:
+        _fit(tensor, model, field.stream, full[field.stream], tables)
+
+
+def _plan_byte_planes(tensor: TensorView, model: Model, tables: int) -> None:
+    layout = tensor.layout
+    sample = tensor.read(0, min(layout.words, tensor.chunk_words))
+    rows = sample.reshape(-1, layout.word_bytes)
+    for k in range(layout.word_bytes):
+        stream = f"plane{k}"
+        counts = tensor.histograms[:, k * ALPHABET : (k + 1) * ALPHABET]
+        coded = _zstd_share(np.ascontiguousarray(rows[:, k])) * 8 * layout.words
+        order0 = min(_order0_bits(counts), 8 * layout.words)
+        if coded < ZSTD_GAIN * order0:
+            model.coders[stream] = "zstd"
+            model.estimated_bits += int(coded)
+        elif order0 < WORTH_CODING * 8 * layout.words:
+            _fit(tensor, model, stream, counts, tables)
+        else:
+            model.estimated_bits += 8 * layout.words
+
+
+def _fit(
+    tensor: TensorView, model: Model, stream: str, counts: NDArray[np.int64], tables: int
+) -> None:
+    model.tables[stream], choice, bits = frequencies.cluster(counts, tables)
+    regions = np.arange(tensor.chunks) // tensor.chunks_per_region
+    model.table_of_chunk[stream] = choice[regions]
+    model.coders[stream] = "rans"
+    if tensor.layout.is_float:  # the raw size is in the estimate already
+        bits -= model.streams()[stream] * tensor.layout.words
+    model.estimated_bits += bits
+
+
+def _order0_bits(counts: NDArray[np.int64]) -> int:
+    used = counts[counts.sum(axis=1) > 0]
+    return sum(frequencies.cost(row, frequencies.normalise(row)) for row in used)
+
+
+def _zstd_share(plane: Bytes) -> float:
+    return len(zstd.compress(plane.tobytes(), ZSTD_LEVEL)) / max(plane.size, 1)
+
+
+def _field_counts(
+    tensor: TensorView, fields: list[_Field], words_per_region: int
+) -> dict[str, NDArray[np.int64]]:
+    """Count plane values (regions, 256), reading at most ``words_per_region`` words of each region."""
+    layout, regions = tensor.layout, len(tensor.histograms)
+    counts = {field.stream: np.zeros((regions, ALPHABET), np.int64) for field in fields}
+    if not fields:
+        return counts
+    size = tensor.chunk_words * tensor.chunks_per_region
+    for region in range(regions):
+        end = min((region + 1) * size, layout.words, region * size + words_per_region)
+        for first in range(region * size, end, tensor.chunk_words):
+            words = tensor.read(first, min(tensor.chunk_words, end - first))
+            for field in fields:
+                counts[field.stream][region] += _plane_histogram(words, layout.word_bytes, field)
+    return counts
+
+
+def _plane_histogram(words: Bytes, word_bytes: int, field: _Field) -> NDArray[np.int64]:
+    counted = kernels().histogram(words.view(f"<u{word_bytes}"), field.shift, field.bits)
+    out = np.zeros(ALPHABET, np.int64)
+    if not field.signed:
+        out[: len(counted)] = counted
+        return out
+    # The sign is as good as random: half of each value's count with and half without it, and at
+    # least one of each so that every value that occurs has a frequency.
+    out[: len(counted)] = (counted + 1) // 2
+    out[len(counted) : 2 * len(counted)] = (counted + 1) // 2
+    return out

@@ -1,0 +1,181 @@
+"""Segments: one stream of one chunk, coded. The coders raw, constant, rANS and zstd."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweight_codecs.codec import Block, Model
+from unweight_codecs.entropy import zstd
+from unweight_codecs.entropy.directory import CODERS, entry
+from unweight_codecs.entropy.planning import ZSTD_LEVEL
+from unweight_codecs.errors import IntegrityError
+from unweight_codecs.kernels import kernels
+from unweight_codecs.kernels.base import SEGMENT, Bytes, Frequencies, padded
+
+RANS_OVERHEAD_BYTES = 96  # 32 states of 4 bytes, of which about 32 hold payload
+
+RAW, CONSTANT, RANS, ZSTD = range(len(CODERS))
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Coded bytes and their directory entry."""
+
+    data: Bytes
+    entry: int
+
+
+def encode_stream(block: Block, model: Model, stream: str, bits: int) -> list[Segment]:
+    """Code one stream of a block; one segment per chunk."""
+    if stream == "escape":
+        return _encode_escapes(block, model)
+    values = block.streams[stream]
+    chunks = [
+        slice(first, min(first + model.chunk_words, block.count))
+        for first in range(0, block.count, model.chunk_words)
+    ]
+    constant = [_is_constant(values[part]) for part in chunks]
+    coded: dict[int, Segment] = {}
+    if model.coders.get(stream) == "rans":
+        varied = [i for i in range(len(chunks)) if not constant[i]]
+        coded = _encode_rans(block, model, stream, varied)
+    elif model.coders.get(stream) == "zstd":
+        for i, part in enumerate(chunks):
+            if not constant[i]:
+                data = zstd.compress(values[part].tobytes(), ZSTD_LEVEL)
+                coded[i] = Segment(np.frombuffer(data, np.uint8), entry("zstd", 0, len(data)))
+    packed = None
+    out = []
+    for i, part in enumerate(chunks):
+        if constant[i]:
+            out.append(Segment(values[part.start : part.start + 1], entry("constant", 0, 1)))
+            continue
+        size = raw_size(part.stop - part.start, bits)
+        if i in coded and coded[i].data.size < size:
+            out.append(coded[i])
+            continue
+        if packed is None:  # chunks are multiples of 8 values, so each starts at a whole byte
+            packed = values[: block.count] if bits == 8 else kernels().pack_bits(values[: block.count], bits)
+        start = part.start * bits // 8
+        out.append(Segment(packed[start : start + size], entry("raw", 0, size)))
+    return out
+
+
+def decode_stream(
+    block: Block, model: Model, stream: str, bits: int, located: NDArray[np.void]
+) -> None:
+    """Decode the segments of one stream into ``block.streams``."""
+    if stream == "escape":
+        _decode_escapes(block, model, located)
+        return
+    values = np.empty(padded(block.count), np.uint8)
+    for i, segment in enumerate(located):
+        part = values[i * model.chunk_words : i * model.chunk_words + int(segment["count"])]
+        data = block.coded[int(segment["offset"]) :][: int(segment["length"])]
+        if segment["coder"] == RAW:
+            if data.size != raw_size(part.size, bits):
+                raise IntegrityError("a raw segment has a wrong length")
+            part[:] = data if bits == 8 else kernels().unpack_bits(data, part.size, bits)
+        elif segment["coder"] == CONSTANT:
+            if data.size != 1 or int(data[0]) >> bits:
+                raise IntegrityError("a constant segment has a wrong length or value")
+            part[:] = data[0]
+        elif segment["coder"] == ZSTD:
+            part[:] = np.frombuffer(zstd.decompress(data.tobytes(), part.size), np.uint8)
+    coders = located["coder"] == RANS
+    if coders.any():
+        _decode_rans(block, model, stream, located, np.flatnonzero(coders), values)
+        if bits < 8 and values[: block.count].max(initial=0) >> bits:
+            raise IntegrityError("a coded segment holds a value that is too wide")
+    block.streams[stream] = values if stream == "symbol" else values[: block.count]
+
+
+def raw_size(count: int, bits: int) -> int:
+    """Return the bytes of ``count`` densely packed values."""
+    return -(-count * bits // 8)
+
+
+def _is_constant(values: Bytes) -> bool:
+    # Most streams are not: a few probes decide without a pass over the data.
+    probes = values[:: max(1, values.size // 8)]
+    return bool(np.all(probes == values[0]) and np.all(values == values[0]))
+
+
+def _tables(model: Model, stream: str) -> Frequencies | None:
+    if stream == "symbol" and model.classes is not None:
+        return model.classes.tables
+    return model.tables.get(stream)
+
+
+def _encode_rans(block: Block, model: Model, stream: str, varied: list[int]) -> dict[int, Segment]:
+    tables = _tables(model, stream)
+    if tables is None or not varied:
+        return {}
+    classes = block.streams.get("class") if stream == "symbol" else None
+    first_chunk = block.first_word // model.chunk_words
+    wanted = np.zeros(len(varied), SEGMENT)
+    wanted["start"] = np.array(varied) * model.chunk_words
+    wanted["count"] = np.minimum(block.count - wanted["start"].astype(np.int64), model.chunk_words)
+    if classes is None:
+        wanted["table"] = model.table_of_chunk[stream][first_chunk + np.array(varied)]
+    values = np.zeros(padded(block.count), np.uint8)
+    values[: block.count] = block.streams[stream][: block.count]
+    values[block.count :] = np.argmax(tables[0 if classes is not None else int(wanted["table"][-1])])
+    coded = kernels().rans_encode(values, wanted, tables, classes)
+    return {
+        i: Segment(
+            coded[int(row["offset"]) :][: int(row["length"])],
+            entry("rans", int(row["table"]), int(row["length"])),
+        )
+        for i, row in zip(varied, wanted, strict=True)
+        if int(row["length"]) < int(row["count"])  # longer ones would not fit the entry
+    }
+
+
+def _decode_rans(
+    block: Block,
+    model: Model,
+    stream: str,
+    located: NDArray[np.void],
+    which: NDArray[np.int64],
+    values: Bytes,
+) -> None:
+    tables = _tables(model, stream)
+    if tables is None:
+        raise IntegrityError("a chunk is coded with a table that the file does not have")
+    classes = block.streams.get("class") if stream == "symbol" else None
+    if classes is None and np.any(located["table"][which] >= len(tables)):
+        raise IntegrityError("a chunk is coded with a table that the file does not have")
+    wanted = np.zeros(len(which), SEGMENT)
+    wanted["start"] = which * model.chunk_words
+    for name in ("offset", "length", "count", "table"):
+        wanted[name] = located[name][which]
+    kernels().rans_decode(block.coded, wanted, tables, classes, values)
+
+
+def _escapes_per_chunk(block: Block, model: Model) -> NDArray[np.int64]:
+    escaped = block.streams["symbol"][: block.count] >= model.form.escape_limit
+    starts = range(0, block.count, model.chunk_words)
+    counts = [np.count_nonzero(escaped[start : start + model.chunk_words]) for start in starts]
+    return np.array(counts, np.int64)
+
+
+def _encode_escapes(block: Block, model: Model) -> list[Segment]:
+    width = model.form.escape_bytes
+    ends = np.cumsum(_escapes_per_chunk(block, model)) * width
+    escapes = block.streams["escape"]
+    starts = np.concatenate([[0], ends[:-1]])
+    return [
+        Segment(escapes[start:end], entry("raw", 0, int(end - start)))
+        for start, end in zip(starts, ends, strict=True)
+    ]
+
+
+def _decode_escapes(block: Block, model: Model, located: NDArray[np.void]) -> None:
+    width = model.form.escape_bytes
+    lengths = located["length"].astype(np.int64)
+    if np.any(located["coder"] != RAW) or np.any(lengths != _escapes_per_chunk(block, model) * width):
+        raise IntegrityError("a chunk has another number of escapes than its symbols ask for")
+    parts = [block.coded[int(row["offset"]) :][: int(row["length"])] for row in located]
+    block.streams["escape"] = np.concatenate(parts) if parts else np.zeros(0, np.uint8)

@@ -1,0 +1,77 @@
+"""Coding kernels: C with run-time dispatch, and the NumPy reference that defines them.
+
+``UNWEIGHT_KERNEL`` (``avx512``, ``avx2``, ``portable``, ``reference``) overrides the choice.
+"""
+
+import ctypes
+import functools
+import os
+from dataclasses import dataclass
+
+from unweight_codecs.errors import ResourceError, UsageError
+from unweight_codecs.kernels import native
+from unweight_codecs.kernels.base import Kernels
+from unweight_codecs.kernels.reference import ReferenceKernels
+
+ENVIRONMENT_VARIABLE = "UNWEIGHT_KERNEL"
+NAMES = (*native.INSTRUCTION_SETS, ReferenceKernels.name)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelStatus:
+    """Whether a kernel can be used here; ``reason`` says why not."""
+
+    name: str
+    available: bool
+    reason: str
+
+
+@functools.cache
+def _library() -> tuple[ctypes.CDLL | None, str]:
+    path = native.find_library()
+    if path is None:
+        return None, "the C library was not built: no compiler at installation"
+    try:
+        return native.load_library(path), ""
+    except (OSError, AttributeError) as error:
+        return None, f"the C library does not load: {error}"
+
+
+def kernel_status() -> tuple[KernelStatus, ...]:
+    """Return every kernel, best first, and whether it can be used."""
+    library, reason = _library()
+    rows = []
+    for name in native.INSTRUCTION_SETS:
+        usable = library is not None and native.supported(library, name)
+        rows.append(KernelStatus(name, usable, "" if usable else reason or "this processor lacks it"))
+    return (*rows, KernelStatus(ReferenceKernels.name, available=True, reason=""))
+
+
+@functools.cache
+def _choose(wanted: str) -> Kernels:
+    usable = {row.name: row for row in kernel_status()}
+    if not wanted:
+        wanted = next(name for name, row in usable.items() if row.available)
+    if wanted not in usable:
+        raise UsageError(
+            f"{ENVIRONMENT_VARIABLE}={wanted}: no such kernel", hint=f"one of {', '.join(NAMES)}"
+        )
+    if not usable[wanted].available:
+        raise ResourceError(f"{ENVIRONMENT_VARIABLE}={wanted}: {usable[wanted].reason}")
+    library, _ = _library()
+    if wanted == ReferenceKernels.name or library is None:
+        return ReferenceKernels()
+    return native.NativeKernels(library, wanted)
+
+
+def kernels() -> Kernels:
+    """Return the kernel in use.
+
+    Raises UsageError for an unknown override, ResourceError for one that cannot be used here.
+    """
+    return _choose(os.environ.get(ENVIRONMENT_VARIABLE, ""))
+
+
+def active_kernel() -> str:
+    """Return the name of the kernel in use; errors as for ``kernels``."""
+    return kernels().name

@@ -1,0 +1,118 @@
+"""What the stages ask of a kernel implementation, and the data they exchange.
+
+All arrays are C-contiguous. A *span* is a run of whole chunks of one tensor (its last chunk may be
+partial); positions count symbols from the start of the span. Symbol and class arrays are padded to
+whole groups of 128.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+Frequencies = NDArray[np.uint16]  # shape (tables, 256); each row sums to 4096, unused symbols are 0
+
+LANES = 32
+GROUP = 128
+PROBABILITY_BITS = 12
+SLOTS = 1 << PROBABILITY_BITS
+STATE_LOW = 1 << 16
+ALPHABET = 256
+
+# Mirrors uw_segment of kernels/src/unweight.h.
+SEGMENT = np.dtype(
+    [
+        ("offset", "<u8"),
+        ("start", "<u8"),
+        ("length", "<u4"),
+        ("count", "<u4"),
+        ("table", "<u4"),
+        ("reserved", "<u4"),
+    ]
+)
+
+
+def padded(count: int) -> int:
+    """Return ``count`` rounded up to whole groups."""
+    return -(-count // GROUP) * GROUP
+
+
+@dataclass(frozen=True, slots=True)
+class FloatFormat:
+    """How a float word splits into a symbol and raw bits (see ``specs/planes.md``).
+
+    Attributes:
+        word_bytes: 1, 2, 4 or 8.
+        exponent_bits: Width of the exponent field.
+        mantissa_bits: Width of the mantissa field.
+        top_bits: Mantissa bits that belong to the symbol (m).
+        base: First exponent of the dense window.
+        window: Exponents in the window; symbols from ``window << top_bits`` up are escapes.
+    """
+
+    word_bytes: int
+    exponent_bits: int
+    mantissa_bits: int
+    top_bits: int
+    base: int
+    window: int
+
+    @property
+    def raw_bits(self) -> int:
+        """Bits of a word that are not part of the symbol: the sign and the low mantissa."""
+        return 1 + self.mantissa_bits - self.top_bits
+
+    @property
+    def escape_limit(self) -> int:
+        """Symbols from here up are escapes."""
+        return self.window << self.top_bits
+
+    @property
+    def escape_bytes(self) -> int:
+        """Bytes of one escaped exponent."""
+        return 2 if self.exponent_bits > 8 else 1
+
+
+class Kernels(Protocol):
+    """One implementation of the coding kernels. All raise IntegrityError for damaged input."""
+
+    name: str
+
+    def histogram(self, words: NDArray[np.generic], shift: int, bits: int) -> NDArray[np.uint32]:
+        """Count the values of the ``bits`` (at most 14) bits above bit ``shift`` of each word."""
+        ...
+
+    def pack_bits(self, values: Bytes, width: int) -> Bytes:
+        """Pack the low ``width`` (1 to 8) bits of each value; value i starts at bit ``i * width``."""
+        ...
+
+    def unpack_bits(self, packed: Bytes, count: int, width: int) -> Bytes:
+        """Undo ``pack_bits``; ``packed`` has ``ceil(count * width / 8)`` bytes or more."""
+        ...
+
+    def rans_encode(
+        self,
+        symbols: Bytes,
+        segments: NDArray[np.void],
+        frequencies: Frequencies,
+        classes: Bytes | None,
+    ) -> Bytes:
+        """Encode each segment (``start``, ``count``, ``table``) of the padded symbols.
+
+        Fills in ``offset`` and ``length`` of the segments, which index the returned buffer; each
+        starts at a multiple of 8 bytes. With ``classes`` the table is chosen per symbol.
+        """
+        ...
+
+    def rans_decode(
+        self,
+        coded: Bytes,
+        segments: NDArray[np.void],
+        frequencies: Frequencies,
+        classes: Bytes | None,
+        symbols: Bytes,
+    ) -> None:
+        """Decode each segment into the padded ``symbols`` array."""
+        ...

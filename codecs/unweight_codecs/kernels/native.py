@@ -1,0 +1,237 @@
+"""Binding of the C kernels. ``ctypes`` releases the GIL while they run."""
+
+import ctypes
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweight_codecs.errors import IntegrityError, UnweightError
+from unweight_codecs.kernels.base import (
+    SEGMENT,
+    STATE_LOW,
+    Bytes,
+    FloatFormat,
+    Frequencies,
+    padded,
+)
+
+LIBRARY_STEM: Final = "_native"
+LIBRARY_SUFFIXES: Final = (".so", ".dylib", ".dll")
+INSTRUCTION_SETS: Final = ("avx512", "avx2", "portable")  # best first
+_HISTOGRAM_SCRATCH: Final = 4 << 14
+
+# Mirrors uw_chunk16 of src/unweight.h.
+CHUNK16 = np.dtype(
+    [
+        ("symbol", SEGMENT),
+        ("plane", "<u8", 2),
+        ("plane_length", "<u4", 2),
+        ("escape", "<u8"),
+        ("escape_count", "<u8"),
+    ]
+)
+
+
+class _Float(ctypes.Structure):
+    """Mirrors uw_float of src/unweight.h."""
+
+    _fields_ = [
+        (name, ctypes.c_uint32)
+        for name in ("word_bytes", "exponent_bits", "mantissa_bits", "top_bits", "base", "window")
+    ]
+
+
+def _pointer(array: NDArray[np.generic] | None) -> int | None:
+    return None if array is None else array.ctypes.data
+
+
+def _format(value: FloatFormat) -> _Float:
+    return _Float(
+        value.word_bytes,
+        value.exponent_bits,
+        value.mantissa_bits,
+        value.top_bits,
+        value.base,
+        value.window,
+    )
+
+
+def find_library() -> Path | None:
+    """Return the compiled library beside this module; None when it was not built."""
+    for suffix in LIBRARY_SUFFIXES:
+        path = Path(__file__).with_name(LIBRARY_STEM + suffix)
+        if path.exists():
+            return path
+    return None
+
+
+_P, _U32, _U64, _I64, _INT = (
+    ctypes.c_void_p,
+    ctypes.c_uint32,
+    ctypes.c_uint64,
+    ctypes.c_int64,
+    ctypes.c_int,
+)
+_SIGNATURES: Final = {
+    "uw_supported": (_INT, [ctypes.c_char_p]),
+    "uw_select": (_INT, [ctypes.c_char_p]),
+    "uw_histogram": (_INT, [_P, _U64, _U32, _U32, _U32, _P, _P]),
+    "uw_split": (None, [_P, _U64, _P, _P, _P, _U64, _P]),
+    "uw_join": (None, [_P, _P, _U64, _P, _U64, _P, _P]),
+    "uw_collect_escapes": (_U64, [_P, _P, _U64, _P, _P]),
+    "uw_patch": (_INT, [_P, _U64, _P, _P, _U64, _P]),
+    "uw_pack_bits": (None, [_P, _U64, _U32, _P]),
+    "uw_unpack_bits": (None, [_P, _U64, _U64, _U32, _P]),
+    "uw_rans_encode": (_I64, [_P, _P, _U32, _P, _U32, _P, _P]),
+    "uw_rans_decode": (_I64, [_P, _P, _U32, _P, _U32, _P, _P]),
+    "uw_decode16": (_I64, [_P, _P, _U32, _P, _U32, _P, _P, _P]),
+}
+
+
+class NativeKernels:
+    """The C kernels for one instruction set. See ``Kernels`` for the contracts.
+
+    The library keeps one active instruction set per process, so only one instance is in use.
+    """
+
+    def __init__(self, library: ctypes.CDLL, name: str) -> None:
+        self._library = library
+        self.name = name
+        if library.uw_select(name.encode()):
+            raise UnweightError(f"this processor does not run the {name} kernels")
+
+    def histogram(self, words: NDArray[np.generic], shift: int, bits: int) -> NDArray[np.uint32]:
+        """Count in four sets of counters."""
+        bins = np.zeros(1 << bits, np.uint32)
+        scratch = np.empty(_HISTOGRAM_SCRATCH, np.uint32)
+        status = self._library.uw_histogram(
+            words.ctypes.data, words.size, words.dtype.itemsize, shift, bits,
+            scratch.ctypes.data, bins.ctypes.data,
+        )  # fmt: skip
+        if status:
+            raise UnweightError(f"no histogram of {bits} bits of {words.dtype}")
+        return bins
+
+    def split(self, words: Bytes, count: int, form: FloatFormat) -> tuple[Bytes, Bytes, Bytes]:
+        """Split ``count`` words into padded symbols, byte planes (planes, count) and top values."""
+        symbols = np.zeros(padded(count), np.uint8)
+        planes = np.empty((form.raw_bits // 8, count), np.uint8)
+        top = np.empty(count if form.raw_bits % 8 else 0, np.uint8)
+        self._library.uw_split(
+            words.ctypes.data, count, ctypes.byref(_format(form)), symbols.ctypes.data,
+            planes.ctypes.data, count, top.ctypes.data,
+        )  # fmt: skip
+        return symbols, planes, top
+
+    def collect_escapes(self, words: Bytes, symbols: Bytes, count: int, form: FloatFormat) -> Bytes:
+        """Return the exponents of the escaped ones among ``count`` words, as bytes."""
+        out = np.empty(count * form.escape_bytes, np.uint8)
+        used = self._library.uw_collect_escapes(
+            words.ctypes.data, symbols.ctypes.data, count, ctypes.byref(_format(form)), out.ctypes.data
+        )
+        return out[: used * form.escape_bytes]
+
+    def join(
+        self, symbols: Bytes, planes: Bytes, top: Bytes, count: int, form: FloatFormat, words: Bytes
+    ) -> None:
+        """Undo ``split``; escaped words get their exponents from ``patch``."""
+        self._library.uw_join(
+            symbols.ctypes.data, planes.ctypes.data, planes.shape[1] if planes.size else 0,
+            top.ctypes.data, count, ctypes.byref(_format(form)), words.ctypes.data,
+        )  # fmt: skip
+
+    def patch(
+        self, symbols: Bytes, count: int, form: FloatFormat, escapes: Bytes, words: Bytes
+    ) -> None:
+        """Put escaped exponents into ``words``; the escapes must fit the symbols exactly."""
+        status = self._library.uw_patch(
+            symbols.ctypes.data, count, ctypes.byref(_format(form)), escapes.ctypes.data,
+            len(escapes) // form.escape_bytes, words.ctypes.data,
+        )  # fmt: skip
+        if status:
+            raise IntegrityError("a chunk has another number of escapes than its symbols ask for")
+
+    def pack_bits(self, values: Bytes, width: int) -> Bytes:
+        """Pack with SWAR, PEXT or vector code."""
+        out = np.empty(-(-values.size * width // 8) + 8, np.uint8)
+        self._library.uw_pack_bits(values.ctypes.data, values.size, width, out.ctypes.data)
+        return out[:-8]
+
+    def unpack_bits(self, packed: Bytes, count: int, width: int) -> Bytes:
+        """Unpack with SWAR, PDEP or VPMULTISHIFTQB."""
+        out = np.empty(count, np.uint8)
+        self._library.uw_unpack_bits(
+            packed.ctypes.data, packed.size, count, width, out.ctypes.data
+        )
+        return out
+
+    def rans_encode(
+        self,
+        symbols: Bytes,
+        segments: NDArray[np.void],
+        frequencies: Frequencies,
+        classes: Bytes | None,
+    ) -> Bytes:
+        """Encode 32 lanes at a time."""
+        room = sum(2 * padded(int(n)) + 4 * 32 + 8 for n in segments["count"])
+        out = np.empty(room, np.uint8)
+        used = self._library.uw_rans_encode(
+            symbols.ctypes.data, segments.ctypes.data, len(segments),
+            frequencies.ctypes.data, len(frequencies), _pointer(classes), out.ctypes.data,
+        )  # fmt: skip
+        if used < 0:
+            raise UnweightError("a symbol to encode has no frequency")
+        return out[:used]
+
+    def rans_decode(
+        self,
+        coded: Bytes,
+        segments: NDArray[np.void],
+        frequencies: Frequencies,
+        classes: Bytes | None,
+        symbols: Bytes,
+    ) -> None:
+        """Decode 32 lanes at a time, two chunks in flight."""
+        status = self._library.uw_rans_decode(
+            coded.ctypes.data, segments.ctypes.data, len(segments),
+            frequencies.ctypes.data, len(frequencies), _pointer(classes), symbols.ctypes.data,
+        )  # fmt: skip
+        if status:
+            raise IntegrityError("a coded chunk is damaged")
+
+    def decode16(
+        self,
+        coded: Bytes,
+        chunks: NDArray[np.void],
+        frequencies: Frequencies,
+        classes: Bytes | None,
+        form: FloatFormat,
+        words: NDArray[np.uint16],
+    ) -> bool:
+        """Decode chunks of 16-bit floats straight to words; False when the kernel declines them."""
+        status = self._library.uw_decode16(
+            coded.ctypes.data, chunks.ctypes.data, len(chunks), frequencies.ctypes.data,
+            len(frequencies), _pointer(classes), ctypes.byref(_format(form)), words.ctypes.data,
+        )  # fmt: skip
+        if status > 0:
+            raise IntegrityError("a coded chunk is damaged")
+        return bool(status == 0)
+
+
+def load_library(path: Path) -> ctypes.CDLL:
+    """Load the compiled library; raises OSError when the system cannot."""
+    library = ctypes.CDLL(str(path))
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def supported(library: ctypes.CDLL, name: str) -> bool:
+    """Whether this processor runs the kernels called ``name``."""
+    return bool(library.uw_supported(name.encode()))
+
+
+__all__ = ["CHUNK16", "INSTRUCTION_SETS", "STATE_LOW", "NativeKernels", "find_library", "load_library", "supported"]

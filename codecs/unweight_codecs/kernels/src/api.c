@@ -1,0 +1,234 @@
+/* The exported functions: they choose the instruction set and loop over the chunks of a span. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "unweight.h"
+
+static const uw_kernel *active = &uw_portable;
+
+static const uw_kernel *usable(const char *name)
+{
+    if (strcmp(name, "portable") == 0)
+        return &uw_portable;
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (strcmp(name, "avx2") == 0 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2"))
+        return &uw_avx2;
+    if (strcmp(name, "avx512") == 0 && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") &&
+        __builtin_cpu_supports("bmi2"))
+        return &uw_avx512;
+#endif
+    return NULL;
+}
+
+/* Whether this processor runs the kernels called `name`. */
+UW_EXPORT int uw_supported(const char *name) { return usable(name) != NULL; }
+
+/* Selects the kernels all later calls use. Returns -1 when the processor lacks them. */
+UW_EXPORT int uw_select(const char *name)
+{
+    const uw_kernel *kernel = usable(name);
+    if (!kernel)
+        return -1;
+    active = kernel;
+    return 0;
+}
+
+/* Tables are built when a chunk first needs them. */
+typedef struct {
+    const uint16_t *frequencies;
+    uint32_t count, contexts;
+    uint8_t *built;
+    uint32_t *entries;
+    size_t size; /* entries per table */
+    int (*build)(const uint16_t *frequencies, uint32_t *entries);
+} table_set;
+
+static int table_set_open(table_set *set, const uint16_t *frequencies, uint32_t count, uint32_t contexts,
+                          size_t size, int (*build)(const uint16_t *, uint32_t *))
+{
+    *set = (table_set){frequencies, count, contexts, NULL, NULL, size, build};
+    set->built = calloc(count ? count : 1, 1);
+    set->entries = malloc((count ? count : 1) * size * sizeof(uint32_t));
+    return set->built && set->entries ? 0 : -1;
+}
+
+static void table_set_close(table_set *set)
+{
+    free(set->built);
+    free(set->entries);
+}
+
+static const uint32_t *table_set_get(table_set *set, uint32_t index)
+{
+    uint32_t first = set->contexts ? 0 : index, last = set->contexts ? set->count : index + 1;
+    if (last > set->count || first == last)
+        return NULL;
+    for (uint32_t i = first; i < last; i++) {
+        if (set->built[i])
+            continue;
+        if (set->build(set->frequencies + (size_t)i * UW_ALPHABET, set->entries + i * set->size))
+            return NULL;
+        set->built[i] = 1;
+    }
+    return set->entries + first * set->size;
+}
+
+static uint32_t groups_of(const uw_segment *segment)
+{
+    return (segment->count + UW_GROUP - 1) / UW_GROUP;
+}
+
+/* Decodes rANS segments into `out`, which has room up to the end of each segment's last group.
+ * `classes` (one byte per symbol, padded likewise, each below `tables`) selects a table per symbol;
+ * NULL takes the segment's own table. Returns 0, or 1 + the index of the first damaged segment. */
+UW_EXPORT int64_t uw_rans_decode(const uint8_t *coded, const uw_segment *segments, uint32_t count,
+                                 const uint16_t *frequencies, uint32_t tables, const uint8_t *classes,
+                                 uint8_t *out)
+{
+    table_set set;
+    int64_t status = 0;
+    if (table_set_open(&set, frequencies, tables, classes != NULL, UW_SLOTS, uw_decoding_table))
+        status = -1;
+    for (uint32_t i = 0; i < count && status == 0; i++) {
+        const uw_segment *one = &segments[i], *two = i + 1 < count ? &segments[i + 1] : NULL;
+        const uint32_t groups = groups_of(one);
+        const uw_slot *table[2] = {table_set_get(&set, one->table), NULL};
+        if (!table[0]) {
+            status = 1 + (int64_t)i;
+            break;
+        }
+        const uint8_t *part[2] = {classes ? classes + one->start : NULL, NULL};
+        if (active->rans_decode_pair && two && groups_of(two) == groups &&
+            (table[1] = table_set_get(&set, two->table)) != NULL) {
+            const uint8_t *segment[2] = {coded + one->offset, coded + two->offset};
+            const size_t length[2] = {one->length, two->length};
+            uint8_t *target[2] = {out + one->start, out + two->start};
+            part[1] = classes ? classes + two->start : NULL;
+            if (active->rans_decode_pair(segment, length, groups, table, part, target))
+                status = 1 + (int64_t)i;
+            i++;
+        } else if (active->rans_decode(coded + one->offset, one->length, groups, table[0], part[0],
+                                       out + one->start)) {
+            status = 1 + (int64_t)i;
+        }
+    }
+    table_set_close(&set);
+    return status;
+}
+
+/* Moves a coded segment down to `used` and pads it; returns where the next one goes. */
+static int64_t place(uw_segment *segment, const uint8_t *start, const uint8_t *end, uint8_t *out, int64_t used)
+{
+    segment->offset = (uint64_t)used;
+    segment->length = (uint32_t)(end - start);
+    memmove(out + used, start, segment->length);
+    size_t padded = (segment->length + 7u) & ~(size_t)7;
+    memset(out + used + segment->length, 0, padded - segment->length);
+    return used + (int64_t)padded;
+}
+
+/* Encodes the symbols of each segment (padded to whole groups with symbols that have a frequency)
+ * one after the other into `out`, each at a multiple of eight bytes, and sets its offset and length.
+ * `out` has room for UW_STATE_BYTES + 8 bytes and two per padded symbol, per segment.
+ * Returns the bytes used, or -1 when a symbol has no frequency or memory is short. */
+UW_EXPORT int64_t uw_rans_encode(const uint8_t *symbols, uw_segment *segments, uint32_t count,
+                                 const uint16_t *frequencies, uint32_t tables, const uint8_t *classes,
+                                 uint8_t *out)
+{
+    table_set set;
+    int64_t used = 0;
+    if (table_set_open(&set, frequencies, tables, classes != NULL, UW_ALPHABET, uw_encoding_table))
+        used = -1;
+    for (uint32_t i = 0; i < count && used >= 0;) {
+        const uint32_t groups = groups_of(&segments[i]);
+        const int two = active->rans_encode_pair && i + 1 < count && groups_of(&segments[i + 1]) == groups;
+        const size_t room = UW_STATE_BYTES + 2 * (size_t)groups * UW_GROUP;
+        const uw_step *table[2] = {NULL, NULL};
+        const uint8_t *values[2], *part[2];
+        uint8_t *start[2] = {NULL, NULL}, *end[2];
+        for (int k = 0; k <= two; k++) {
+            table[k] = table_set_get(&set, segments[i + (uint32_t)k].table);
+            values[k] = symbols + segments[i + (uint32_t)k].start;
+            part[k] = classes ? classes + segments[i + (uint32_t)k].start : NULL;
+            end[k] = out + used + (size_t)(k + 1) * room;
+        }
+        if (two && table[0] && table[1])
+            active->rans_encode_pair(values, groups, table, part, end, start);
+        else if (!two && table[0])
+            start[0] = active->rans_encode(values[0], groups, table[0], part[0], end[0]);
+        for (int k = 0; k <= two && used >= 0; k++, i++)
+            used = start[k] ? place(&segments[i], start[k], end[k], out, used) : -1;
+    }
+    table_set_close(&set);
+    return used;
+}
+
+/* Splits `count` words into symbols, byte planes (`stride` apart) and the packed top plane's values. */
+UW_EXPORT void uw_split(const uint8_t *words, uint64_t count, const uw_float *format, uint8_t *symbols,
+                        uint8_t *planes, uint64_t stride, uint8_t *top)
+{
+    active->split(words, count, format, symbols, planes, stride, top);
+}
+
+/* The inverse of uw_split, except for escaped words: see uw_patch. */
+UW_EXPORT void uw_join(const uint8_t *symbols, const uint8_t *planes, uint64_t stride, const uint8_t *top,
+                       uint64_t count, const uw_float *format, uint8_t *words)
+{
+    active->join(symbols, planes, stride, top, count, format, words);
+}
+
+/* Puts escaped exponents into `words`; -1 unless the symbols ask for exactly `escape_count` of them. */
+UW_EXPORT int uw_patch(const uint8_t *symbols, uint64_t count, const uw_float *format,
+                       const uint8_t *escapes, uint64_t escape_count, uint8_t *words)
+{
+    uint64_t used = uw_patch_escapes(symbols, count, format, escapes, escape_count, words);
+    return used == escape_count ? 0 : -1;
+}
+
+/* Packs `count` values of `width` bits (1 to 8), value i at bit i * width, into ceil(count * width / 8) bytes. */
+UW_EXPORT void uw_pack_bits(const uint8_t *values, uint64_t count, uint32_t width, uint8_t *out)
+{
+    active->pack_bits(values, count, width, out);
+}
+
+/* The inverse of uw_pack_bits. */
+UW_EXPORT void uw_unpack_bits(const uint8_t *packed, uint64_t packed_length, uint64_t count, uint32_t width,
+                              uint8_t *out)
+{
+    active->unpack_bits(packed, packed_length, count, width, out);
+}
+
+/* Words straight from the coded parts of chunks of 16-bit floats. Neighbours of equal size are decoded
+ * as a pair, any other chunk as both halves of one. Returns 0, 1 + the index of a damaged chunk, or
+ * UW_DECLINED when the parts have to be decoded one by one. */
+UW_EXPORT int64_t uw_decode16(const uint8_t *coded, const uw_chunk16 *chunks, uint32_t count,
+                              const uint16_t *frequencies, uint32_t tables, const uint8_t *classes,
+                              const uw_float *format, uint16_t *words)
+{
+    table_set set;
+    int64_t status = 0;
+    if (!active->decode_pair16)
+        return UW_DECLINED;
+    if (table_set_open(&set, frequencies, tables, classes != NULL, UW_SLOTS, uw_decoding_table))
+        status = UW_DECLINED;
+    for (uint32_t i = 0; i < count && status == 0;) {
+        const int two = i + 1 < count && chunks[i].symbol.count == chunks[i + 1].symbol.count;
+        const uw_chunk16 *pair[2] = {&chunks[i], &chunks[i + two]};
+        const uint64_t start[2] = {pair[0]->symbol.start, pair[1]->symbol.start};
+        const uw_slot *table[2] = {table_set_get(&set, pair[0]->symbol.table),
+                                   table_set_get(&set, pair[1]->symbol.table)};
+        const uint8_t *part[2] = {classes ? classes + start[0] : NULL, classes ? classes + start[1] : NULL};
+        uint16_t *const out[2] = {words + start[0], words + start[1]};
+        int result = -1;
+        if (table[0] && table[1])
+            result = active->decode_pair16(coded, pair, table, part, format, out);
+        if (result)
+            status = result == UW_UNFUSED ? UW_DECLINED : 1 + (int64_t)i;
+        i += 1 + (uint32_t)two;
+    }
+    table_set_close(&set);
+    return status;
+}

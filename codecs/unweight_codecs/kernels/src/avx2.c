@@ -1,0 +1,95 @@
+/* AVX2 kernels: gathers for decoding, PEXT and PDEP for bit packing. */
+#if defined(__x86_64__)
+#include <immintrin.h>
+#include <string.h>
+
+#include "unweight.h"
+
+#define UW_TARGET __attribute__((target("avx2,bmi,bmi2,popcnt")))
+#include "planes.inc.h"
+
+/* One table row per refill mask of eight lanes: where each lane finds its word. Built at load time. */
+static uint32_t refill_order[256][8];
+
+__attribute__((constructor)) static void build_refill_order(void)
+{
+    for (uint32_t mask = 0; mask < 256; mask++)
+        for (uint32_t lane = 0, next = 0; lane < 8; lane++)
+            refill_order[mask][lane] = mask >> lane & 1 ? next++ : 0;
+}
+
+UW_TARGET UW_INLINE __m256i decode_step(const uw_slot *table, __m256i class_offset, __m256i *state,
+                                        const uint8_t **words)
+{
+    const __m256i slot_mask = _mm256_set1_epi32(UW_SLOTS - 1), zero = _mm256_setzero_si256();
+    __m256i index = _mm256_add_epi32(_mm256_and_si256(*state, slot_mask), class_offset);
+    __m256i slot = _mm256_i32gather_epi32((const int *)table, index, 4);
+    __m256i frequency = _mm256_add_epi32(_mm256_and_si256(_mm256_srli_epi32(slot, 8), slot_mask),
+                                         _mm256_set1_epi32(1));
+    __m256i next = _mm256_add_epi32(
+        _mm256_mullo_epi32(frequency, _mm256_srli_epi32(*state, UW_PROB_BITS)),
+        _mm256_srli_epi32(slot, 20));
+    __m256i low = _mm256_cmpeq_epi32(_mm256_srli_epi32(next, 16), zero);
+    uint32_t mask = (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(low));
+    __m256i fresh = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)*words));
+    fresh = _mm256_permutevar8x32_epi32(fresh, _mm256_loadu_si256((const __m256i *)refill_order[mask]));
+    *state = _mm256_blendv_epi8(next, _mm256_or_si256(_mm256_slli_epi32(next, 16), fresh), low);
+    *words += 2 * (uint32_t)_mm_popcnt_u32(mask);
+    return slot;
+}
+
+UW_TARGET static int rans_decode(const uint8_t *segment, size_t length, uint32_t groups,
+                                 const uw_slot *table, const uint8_t *classes, uint8_t *out)
+{
+    if (length < UW_STATE_BYTES || length % 2)
+        return -1;
+    const uint8_t *words = segment + UW_STATE_BYTES, *end = segment + length;
+    const __m256i byte_mask = _mm256_set1_epi32(255);
+    __m256i state[4];
+    for (int v = 0; v < 4; v++)
+        state[v] = _mm256_loadu_si256((const __m256i *)segment + v);
+    /* A group takes at most 128 words, and the last load reads eight from wherever it stands. */
+    for (; groups && end - words >= 2 * (UW_GROUP + 8); groups--, out += UW_GROUP) {
+        __m256i symbols[4], class_bytes[4];
+        for (int v = 0; v < 4; v++) {
+            symbols[v] = _mm256_setzero_si256();
+            class_bytes[v] = classes ? _mm256_loadu_si256((const __m256i *)classes + v) : symbols[v];
+        }
+        for (int step = 0; step < 4; step++) {
+            __m128i shift = _mm_cvtsi32_si128(8 * step);
+            for (int v = 0; v < 4; v++) {
+                __m256i class_offset = _mm256_slli_epi32(
+                    _mm256_and_si256(_mm256_srl_epi32(class_bytes[v], shift), byte_mask), UW_PROB_BITS);
+                __m256i slot = decode_step(table, class_offset, &state[v], &words);
+                symbols[v] = _mm256_or_si256(
+                    symbols[v], _mm256_sll_epi32(_mm256_and_si256(slot, byte_mask), shift));
+            }
+        }
+        for (int v = 0; v < 4; v++)
+            _mm256_storeu_si256((__m256i *)out + v, symbols[v]);
+        if (classes)
+            classes += UW_GROUP;
+    }
+    uint32_t states[UW_LANES];
+    for (int v = 0; v < 4; v++)
+        _mm256_storeu_si256((__m256i *)states + v, state[v]);
+    return uw_rans_decode_groups(words, end, groups, table, classes, states, out);
+}
+
+/* Scalar, but eight lanes' divisions in flight: AVX2 has no integer division to offer. */
+UW_TARGET static uint8_t *rans_encode(const uint8_t *symbols, uint32_t groups, const uw_step *table,
+                                      const uint8_t *classes, uint8_t *end)
+{
+    return uw_portable.rans_encode(symbols, groups, table, classes, end);
+}
+
+const uw_kernel uw_avx2 = {
+    .name = "avx2",
+    .rans_decode = rans_decode,
+    .rans_encode = rans_encode,
+    .split = split,
+    .join = join,
+    .pack_bits = pack_bits,
+    .unpack_bits = unpack_bits,
+};
+#endif

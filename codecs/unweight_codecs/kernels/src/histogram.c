@@ -1,0 +1,49 @@
+/* Counts that models are made from. */
+#include <string.h>
+
+#include "unweight.h"
+
+/* Four sets of counters: neighbouring weights often fall into the same bin, and a counter that was
+ * just stored cannot be loaded again at once. */
+enum { UW_SETS = 4, UW_MAX_BINS = 1 << 14 };
+
+#define UW_COUNT(TYPE)                                                                           \
+    static void count_##TYPE(const TYPE *words, uint64_t count, uint32_t shift, uint32_t mask,   \
+                             uint32_t (*sets)[UW_MAX_BINS])                                      \
+    {                                                                                            \
+        uint64_t i = 0;                                                                          \
+        for (; i + UW_SETS <= count; i += UW_SETS)                                               \
+            for (uint32_t set = 0; set < UW_SETS; set++)                                         \
+                sets[set][(uint32_t)(words[i + set] >> shift) & mask]++;                         \
+        for (; i < count; i++)                                                                   \
+            sets[0][(uint32_t)(words[i] >> shift) & mask]++;                                     \
+    }
+
+UW_COUNT(uint8_t)
+UW_COUNT(uint16_t)
+UW_COUNT(uint32_t)
+UW_COUNT(uint64_t)
+
+/* Adds to bins[k] how many words have k in the `bits` bits above bit `shift` (bits <= 14).
+ * Returns -1 for what cannot be counted. `scratch` holds UW_SETS * UW_MAX_BINS counters. */
+UW_EXPORT int uw_histogram(const uint8_t *words, uint64_t count, uint32_t word_bytes, uint32_t shift,
+                           uint32_t bits, uint32_t *scratch, uint32_t *bins)
+{
+    uint32_t (*sets)[UW_MAX_BINS] = (uint32_t (*)[UW_MAX_BINS])scratch;
+    const uint32_t mask = (1u << bits) - 1;
+    if (1u << bits > UW_MAX_BINS)
+        return -1;
+    for (uint32_t set = 0; set < UW_SETS; set++)
+        memset(sets[set], 0, (size_t)4 << bits);
+    switch (word_bytes) {
+    case 1: count_uint8_t(words, count, shift, mask, sets); break;
+    case 2: count_uint16_t((const uint16_t *)words, count, shift, mask, sets); break;
+    case 4: count_uint32_t((const uint32_t *)words, count, shift, mask, sets); break;
+    case 8: count_uint64_t((const uint64_t *)words, count, shift, mask, sets); break;
+    default: return -1;
+    }
+    for (uint32_t bin = 0; bin <= mask; bin++)
+        for (uint32_t set = 0; set < UW_SETS; set++)
+            bins[bin] += sets[set][bin];
+    return 0;
+}

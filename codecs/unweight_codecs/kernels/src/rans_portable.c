@@ -1,0 +1,94 @@
+/* The 32-lane rANS coder in plain C: the portable kernel, and the tail of the SIMD decoders. */
+#include <string.h>
+
+#include "unweight.h"
+
+/* Decodes `groups` groups of 128 symbols and checks that every lane ends where encoding began.
+ * Symbol i of a group belongs to lane i / 4 and step i % 4, so four steps of all lanes are one group. */
+int uw_rans_decode_groups(const uint8_t *words, const uint8_t *end, uint32_t groups,
+                          const uw_slot *table, const uint8_t *classes, uint32_t states[UW_LANES],
+                          uint8_t *out)
+{
+    for (uint32_t group = 0; group < groups; group++, out += UW_GROUP) {
+        for (uint32_t step = 0; step < 4; step++) {
+            for (uint32_t lane = 0; lane < UW_LANES; lane++) {
+                uint32_t at = lane * 4 + step, state = states[lane];
+                const uw_slot *row = classes ? table + (size_t)classes[at] * UW_SLOTS : table;
+                uw_slot slot = row[state & (UW_SLOTS - 1)];
+                out[at] = (uint8_t)slot;
+                state = ((slot >> 8 & (UW_SLOTS - 1)) + 1) * (state >> UW_PROB_BITS) + (slot >> 20);
+                if (state < UW_STATE_LOW) {
+                    uint16_t word;
+                    if (words == end)
+                        return -1;
+                    memcpy(&word, words, sizeof word);
+                    words += sizeof word;
+                    state = state << 16 | word;
+                }
+                states[lane] = state;
+            }
+        }
+        if (classes)
+            classes += UW_GROUP;
+    }
+    uint32_t wrong = words != end;
+    for (uint32_t lane = 0; lane < UW_LANES; lane++)
+        wrong |= states[lane] != UW_STATE_LOW;
+    return wrong ? -1 : 0;
+}
+
+static int rans_decode(const uint8_t *segment, size_t length, uint32_t groups, const uw_slot *table,
+                       const uint8_t *classes, uint8_t *out)
+{
+    uint32_t states[UW_LANES];
+    if (length < UW_STATE_BYTES || length % 2)
+        return -1;
+    memcpy(states, segment, UW_STATE_BYTES);
+    return uw_rans_decode_groups(segment + UW_STATE_BYTES, segment + length, groups, table, classes,
+                                 states, out);
+}
+
+static uint8_t *rans_encode(const uint8_t *symbols, uint32_t groups, const uw_step *table,
+                            const uint8_t *classes, uint8_t *end)
+{
+    uint32_t states[UW_LANES];
+    for (uint32_t lane = 0; lane < UW_LANES; lane++)
+        states[lane] = UW_STATE_LOW;
+    for (uint32_t group = groups; group-- > 0;) {
+        const uint8_t *part = symbols + (size_t)group * UW_GROUP;
+        const uint8_t *part_classes = classes ? classes + (size_t)group * UW_GROUP : NULL;
+        for (uint32_t step = 4; step-- > 0;) {
+            for (uint32_t lane = UW_LANES; lane-- > 0;) {
+                uint32_t at = lane * 4 + step, state = states[lane];
+                const uw_step *row =
+                    part_classes ? table + (size_t)part_classes[at] * UW_ALPHABET : table;
+                uint32_t entry = row[part[at]], frequency = entry & 0xffff, start = entry >> 16;
+                if (frequency == 0)
+                    return NULL;
+                if (state >> 20 >= frequency) {
+                    uint16_t word = (uint16_t)state;
+                    end -= sizeof word;
+                    memcpy(end, &word, sizeof word);
+                    state >>= 16;
+                }
+                states[lane] = (state / frequency << UW_PROB_BITS) + state % frequency + start;
+            }
+        }
+    }
+    end -= UW_STATE_BYTES;
+    memcpy(end, states, UW_STATE_BYTES);
+    return end;
+}
+
+#define UW_TARGET
+#include "planes.inc.h"
+
+const uw_kernel uw_portable = {
+    .name = "portable",
+    .rans_decode = rans_decode,
+    .rans_encode = rans_encode,
+    .split = split,
+    .join = join,
+    .pack_bits = pack_bits,
+    .unpack_bits = unpack_bits,
+};

@@ -1,0 +1,29 @@
+/* Tables that coders look symbols and frequencies up in. */
+#include "unweight.h"
+
+int uw_decoding_table(const uint16_t *frequencies, uw_slot *table)
+{
+    uint32_t start = 0;
+    for (uint32_t symbol = 0; symbol < UW_ALPHABET; symbol++) {
+        uint32_t frequency = frequencies[symbol];
+        if (start + frequency > UW_SLOTS)
+            return -1;
+        for (uint32_t k = 0; k < frequency; k++)
+            table[start + k] = symbol | (frequency - 1) << 8 | k << 20;
+        start += frequency;
+    }
+    return start == UW_SLOTS ? 0 : -1;
+}
+
+int uw_encoding_table(const uint16_t *frequencies, uw_step *table)
+{
+    uint32_t start = 0;
+    for (uint32_t symbol = 0; symbol < UW_ALPHABET; symbol++) {
+        uint32_t frequency = frequencies[symbol];
+        if (start + frequency > UW_SLOTS)
+            return -1;
+        table[symbol] = frequency | start << 16;
+        start += frequency;
+    }
+    return start == UW_SLOTS ? 0 : -1;
+}

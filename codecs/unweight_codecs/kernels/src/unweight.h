@@ -1,0 +1,114 @@
+/* Kernels of Unweight: shared types, and the table of functions each instruction set fills.
+ *
+ * Conventions: all integers little-endian; every function returns 0 on success. Decoders treat
+ * their input as hostile: they never read outside the buffers they are given and report damage.
+ * Formats are specified in ../../specs/; the NumPy reference of every function is ../reference.py.
+ */
+#ifndef UNWEIGHT_H
+#define UNWEIGHT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the kernels assume a little-endian machine; use the NumPy reference elsewhere"
+#endif
+
+#define UW_EXPORT __attribute__((visibility("default")))
+#define UW_INLINE static inline __attribute__((always_inline))
+
+enum {
+    UW_LANES = 32,           /* interleaved rANS states of a chunk */
+    UW_GROUP = 128,          /* symbols per four steps of all lanes: the unit of ordering */
+    UW_PROB_BITS = 12,       /* frequencies of a table sum to 4096 */
+    UW_SLOTS = 1 << UW_PROB_BITS,
+    UW_STATE_LOW = 1 << 16,  /* states live in [2^16, 2^32) */
+    UW_ALPHABET = 256,
+    UW_STATE_BYTES = 4 * UW_LANES,
+    UW_UNFUSED = 1,          /* status of a fused kernel that declines its input */
+    UW_DECLINED = -1         /* the same, of an exported function */
+};
+
+/* One coded stream segment. `count` symbols start at symbol `start` of the span. */
+typedef struct {
+    uint64_t offset; /* of the segment's first byte in the coded buffer */
+    uint64_t start;
+    uint32_t length; /* bytes */
+    uint32_t count;
+    uint32_t table;  /* index of its frequency table; ignored when contexts are used */
+    uint32_t reserved;
+} uw_segment;
+
+/* How a float word splits into a symbol and raw bits. */
+typedef struct {
+    uint32_t word_bytes;    /* 1, 2, 4 or 8 */
+    uint32_t exponent_bits;
+    uint32_t mantissa_bits;
+    uint32_t top_bits;      /* m: mantissa bits that are part of the symbol */
+    uint32_t base;          /* first exponent of the window */
+    uint32_t window;        /* exponents in the window; the next symbol group is the escape */
+} uw_float;
+
+/* Coded parts of one chunk of 16-bit floats, for the fused decoder. Offsets into the coded buffer. */
+typedef struct {
+    uw_segment symbol;
+    uint64_t plane[2];      /* raw planes: low 8 bits (only when there are two), then the top plane */
+    uint32_t plane_length[2];
+    uint64_t escape;
+    uint64_t escape_count;
+} uw_chunk16;
+
+/* Decoding entry: symbol | (frequency - 1) << 8 | (slot - start) << 20. */
+typedef uint32_t uw_slot;
+
+/* Encoding entry: frequency | start << 16. */
+typedef uint32_t uw_step;
+
+typedef struct {
+    const char *name;
+    int (*rans_decode)(const uint8_t *segment, size_t length, uint32_t groups, const uw_slot *table,
+                       const uint8_t *classes, uint8_t *out);
+    /* Two segments at once, to hide latency. NULL where it does not pay. */
+    int (*rans_decode_pair)(const uint8_t *const segment[2], const size_t length[2], uint32_t groups,
+                            const uw_slot *const table[2], const uint8_t *const classes[2],
+                            uint8_t *const out[2]);
+    /* Writes backwards from `end`; returns the first byte written, NULL on a symbol without frequency. */
+    uint8_t *(*rans_encode)(const uint8_t *symbols, uint32_t groups, const uw_step *table,
+                            const uint8_t *classes, uint8_t *end);
+    /* Two chunks at once; start[i] is as rans_encode returns it. NULL where it does not pay. */
+    void (*rans_encode_pair)(const uint8_t *const symbols[2], uint32_t groups,
+                             const uw_step *const table[2], const uint8_t *const classes[2],
+                             uint8_t *const end[2], uint8_t *start[2]);
+    /* Symbols and raw planes of `count` words, 64 words at a time: see planes.inc.h. */
+    void (*split)(const uint8_t *words, size_t count, const uw_float *format, uint8_t *symbols,
+                  uint8_t *planes, size_t plane_stride, uint8_t *top);
+    void (*join)(const uint8_t *symbols, const uint8_t *planes, size_t plane_stride,
+                 const uint8_t *top, size_t count, const uw_float *format, uint8_t *words);
+    void (*pack_bits)(const uint8_t *values, size_t count, uint32_t width, uint8_t *out);
+    void (*unpack_bits)(const uint8_t *packed, size_t packed_length, size_t count, uint32_t width,
+                        uint8_t *out);
+    /* Words of two equally long chunks of 16-bit floats straight from their coded parts. UW_UNFUSED asks
+     * for the way through the parts; NULL where there is no such kernel. */
+    int (*decode_pair16)(const uint8_t *coded, const uw_chunk16 *const chunk[2],
+                         const uw_slot *const table[2], const uint8_t *const classes[2],
+                         const uw_float *format, uint16_t *const out[2]);
+} uw_kernel;
+
+extern const uw_kernel uw_portable;
+#if defined(__x86_64__)
+extern const uw_kernel uw_avx2;
+extern const uw_kernel uw_avx512;
+#endif
+
+/* Shared by all instruction sets: tables.c, rans_portable.c, escapes.c. */
+int uw_decoding_table(const uint16_t *frequencies, uw_slot *table);
+int uw_encoding_table(const uint16_t *frequencies, uw_step *table);
+int uw_rans_decode_groups(const uint8_t *words, const uint8_t *end, uint32_t groups,
+                          const uw_slot *table, const uint8_t *classes, uint32_t states[UW_LANES],
+                          uint8_t *out);
+/* Puts the exponents of escaped symbols into `words`. Returns how many escapes the symbols hold;
+ * more than `escape_count` means damage, and the surplus words are left alone. */
+uint64_t uw_patch_escapes(const uint8_t *symbols, size_t count, const uw_float *format,
+                          const uint8_t *escapes, uint64_t escape_count, uint8_t *words);
+
+#endif

@@ -1,0 +1,5 @@
+"""How the words of a dtype split into integer planes."""
+
+from unweight_codecs.layouts.words import WordLayout, layout_of
+
+__all__ = ["WordLayout", "layout_of"]

@@ -1,0 +1,179 @@
+"""The manifest: what an Unweight file says about itself, as canonical JSON in its metadata."""
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from unweight_codecs import __version__
+from unweight_codecs.containers import safetensors
+from unweight_codecs.containers.base import ContainerIndex
+from unweight_codecs.containers.strict_json import parse_object
+from unweight_codecs.entropy import zstd
+from unweight_codecs.errors import FormatError, IntegrityError, quoted
+
+FORMAT_MAJOR: Final = 1
+FORMAT_MINOR: Final = 0
+KNOWN_FEATURES: Final[frozenset[str]] = frozenset()
+MANIFEST_KEY: Final = "unweight.manifest"
+DIGEST_KEY: Final = "unweight.digest"
+GENERATOR: Final = f"unweight {__version__}"
+MODE_LOSSLESS: Final = "lossless"
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_XXH3 = re.compile(r"[0-9a-f]{16}")
+_PARSERS: Final[Mapping[str, Callable[[bytes, int], ContainerIndex]]] = {
+    "safetensors": safetensors.parse_index,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CodedTensor:
+    """A tensor that was coded: which pipeline, and the XXH3-64 of its original bytes."""
+
+    pipeline: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The manifest of a lossless file.
+
+    Attributes:
+        source: The original file's index, rebuilt from its own header.
+        source_sha256: SHA-256 of the original file.
+        pipelines: Pipelines as ``Pipeline.to_dict`` gives them.
+        coded: Coded tensors by name.
+        stored_digests: XXH3-64 of every other tensor, by name.
+        generator: Program and version that wrote the file.
+    """
+
+    source: ContainerIndex
+    source_sha256: str
+    pipelines: tuple[dict[str, Any], ...]
+    coded: dict[str, CodedTensor]
+    stored_digests: dict[str, str]
+    generator: str = GENERATOR
+
+    def digest_of(self, name: str) -> str:
+        """Return the XXH3-64 of the original bytes of a tensor."""
+        coded = self.coded.get(name)
+        return coded.digest if coded else self.stored_digests[name]
+
+    def to_json(self) -> str:
+        """Return the canonical JSON: sorted keys, no spaces, ASCII only."""
+        tensors = {entry.spec.name: entry.spec for entry in self.source.tensors}
+        stored = [t.spec.name for t in self.source.tensors if t.spec.name not in self.coded]
+        document = {
+            "epsilon": 0,
+            "features": [],
+            "format": [FORMAT_MAJOR, FORMAT_MINOR],
+            "generator": self.generator,
+            "mode": MODE_LOSSLESS,
+            "pipelines": list(self.pipelines),
+            "source": {
+                "container": self.source.container,
+                "header": base64.b64encode(zstd.compress(self.source.header)).decode("ascii"),
+                "header_bytes": len(self.source.header),
+                "sha256": self.source_sha256,
+                "size": self.source.size,
+            },
+            # In file order, 16 digits each: thousands of tiny tensors must not cost a line each.
+            "stored": "".join(self.stored_digests[name] for name in stored),
+            "tensors": {
+                name: {
+                    "digest": coded.digest,
+                    "dtype": tensors[name].dtype,
+                    "pipeline": coded.pipeline,
+                    "shape": list(tensors[name].shape),
+                }
+                for name, coded in self.coded.items()
+            },
+        }
+        return json.dumps(document, sort_keys=True, separators=(",", ":"))
+
+
+def parse_manifest(text: str) -> Manifest:
+    """Parse and check a manifest.
+
+    Raises FormatError when it needs a newer version, IntegrityError when it is damaged.
+    """
+    try:
+        document = parse_object(text.encode("utf-8"), "manifest")
+    except (FormatError, UnicodeEncodeError) as error:
+        raise IntegrityError(f"the manifest is damaged: {error}") from None
+    _check_version(document)
+    try:
+        return _parse(document)
+    except FormatError as error:
+        raise IntegrityError(f"the manifest's source header is damaged: {error}") from None
+    except (KeyError, TypeError, ValueError, binascii.Error) as error:
+        raise IntegrityError(f"the manifest is damaged: {quoted(error)}") from None
+
+
+def _check_version(document: Mapping[str, Any]) -> None:
+    version = document.get("format")
+    generator = quoted(document.get("generator"))
+    if not (isinstance(version, list) and len(version) == 2 and all(type(n) is int for n in version)):
+        raise IntegrityError("the manifest names no format version")
+    if version[0] > FORMAT_MAJOR:
+        raise FormatError(
+            f"the file has format version {version[0]}.{version[1]}, written by {generator}; "
+            f"this is {GENERATOR}, which reads up to {FORMAT_MAJOR}.x",
+            hint="upgrade unweight",
+        )
+    if version[0] < 1:
+        raise IntegrityError("the manifest names an impossible format version")
+    unknown = sorted(set(map(str, document.get("features", []))) - KNOWN_FEATURES)
+    if unknown:
+        raise FormatError(
+            f"the file uses {quoted(unknown)}, which {GENERATOR} does not know; written by {generator}",
+            hint="upgrade unweight",
+        )
+    if document.get("mode") != MODE_LOSSLESS or document.get("epsilon") != 0:
+        raise FormatError(
+            f"the file has mode {quoted(document.get('mode'))}, which {GENERATOR} does not know",
+            hint="upgrade unweight",
+        )
+
+
+def _parse(document: Mapping[str, Any]) -> Manifest:
+    source = document["source"]
+    size, header_bytes = _size(source["size"]), _size(source["header_bytes"])
+    if header_bytes > safetensors.MAX_HEADER_BYTES + 8 or header_bytes > size:
+        raise ValueError("the source header has an impossible size")
+    header = zstd.decompress(base64.b64decode(source["header"], validate=True), header_bytes)
+    index = _PARSERS[source["container"]](header, size)
+    pipelines = tuple(dict(pipeline) for pipeline in document["pipelines"])
+    names = [entry.spec.name for entry in index.tensors]
+    specs = {entry.spec.name: entry.spec for entry in index.tensors}
+    coded = {}
+    for name, tensor in document["tensors"].items():
+        number = tensor["pipeline"]
+        if type(number) is not int or not 0 <= number < len(pipelines):
+            raise ValueError(f"tensor {quoted(name)} names a pipeline that is not there")
+        if (tensor["dtype"], tuple(tensor["shape"])) != (specs[name].dtype, specs[name].shape):
+            raise ValueError(f"tensor {quoted(name)} has another dtype or shape in the source header")
+        coded[name] = CodedTensor(number, _match(_XXH3, tensor["digest"]))
+    others = [name for name in names if name not in coded]
+    digests = document["stored"]
+    if len(digests) != 16 * len(others):
+        raise ValueError("a wrong number of digests of stored tensors")
+    stored = {name: _match(_XXH3, digests[16 * i : 16 * i + 16]) for i, name in enumerate(others)}
+    sha256 = _match(_SHA256, source["sha256"])
+    return Manifest(index, sha256, pipelines, coded, stored, str(document["generator"]))
+
+
+def _size(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{quoted(value)} is not a size")
+    return value
+
+
+def _match(pattern: re.Pattern[str], value: str) -> str:
+    if not pattern.fullmatch(value):
+        raise ValueError(f"{quoted(value)} is not a digest")
+    return value

@@ -1,0 +1,89 @@
+"""What an operation works on: one container file, or the files of a model directory."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from unweight_codecs.containers.snapshot import MODEL_SUFFIX, is_index_path, open_snapshot
+from unweight_codecs.errors import UsageError
+from unweight_codecs.output import atomic_directory
+
+MARK = ".unweight"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Files of one run, as pairs of (where it is, where it goes relative to the target).
+
+    For a single file the second part is empty. ``carried`` files are copied unchanged.
+    """
+
+    source: Path
+    models: tuple[tuple[Path, PurePosixPath], ...]
+    carried: tuple[tuple[Path, PurePosixPath], ...]
+    is_directory: bool
+
+    @property
+    def carried_bytes(self) -> int:
+        """Total size of the carried files."""
+        return sum(path.stat().st_size for path, _ in self.carried)
+
+
+def open_job(source: Path) -> Job:
+    """List the files behind a path; raises UsageError when there is nothing."""
+    if not source.exists():
+        hint = "" if not source.is_symlink() else "it is a link that leads nowhere"
+        raise UsageError(f"{source}: no such file or directory", hint=hint)
+    if source.is_dir() or is_index_path(source):
+        snapshot = open_snapshot(source)
+        return Job(
+            source,
+            tuple((snapshot.resolve(name), name) for name in snapshot.models),
+            tuple((snapshot.resolve(name), name) for name in snapshot.carried),
+            is_directory=True,
+        )
+    return Job(source, ((source, PurePosixPath()),), (), is_directory=False)
+
+
+@contextmanager
+def target_directory(job: Job, target: Path) -> Iterator[Path]:
+    """Yield the folder to write into: a new directory for directories, nothing special for files.
+
+    Carried files are in the directory when the block begins.
+    """
+    if not job.is_directory:
+        yield target
+        return
+    with atomic_directory(target) as folder:
+        for path, name in (*job.models, *job.carried):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        for path, name in job.carried:
+            shutil.copyfile(path, folder / name)
+        yield folder
+
+
+def compressed_name(source: Path) -> Path:
+    """Return where ``compress`` writes by default."""
+    if source.is_dir():
+        source = source.resolve() if source.name in ("", ".", "..") else source
+        return source.with_name(source.name + MARK)
+    name = source.name
+    if is_index_path(source):
+        return source.with_name(name[: -len(".safetensors.index.json")] + MARK)
+    stem, suffix = source.stem, source.suffix
+    return source.with_name(f"{stem}{MARK}{suffix or MODEL_SUFFIX}")
+
+
+def restored_name(source: Path) -> Path:
+    """Return where ``decompress`` writes by default: the name without the mark, if it has one."""
+    if source.is_dir():
+        source = source.resolve() if source.name in ("", ".", "..") else source
+        if source.name.endswith(MARK) and source.name != MARK:
+            return source.with_name(source.name[: -len(MARK)])
+        return source.with_name(source.name + ".restored")
+    stem, suffix = source.stem, source.suffix
+    if stem.endswith(MARK) and stem != MARK:
+        return source.with_name(stem[: -len(MARK)] + suffix)
+    return source.with_name(f"{stem}.restored{suffix}")

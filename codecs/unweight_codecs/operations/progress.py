@@ -1,0 +1,29 @@
+"""How an operation tells its caller how far it is."""
+
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """Receives progress. Every method is called from one thread."""
+
+    def begin(self, title: str, total: int) -> None:
+        """A task of ``total`` bytes starts."""
+
+    def advance(self, nbytes: int) -> None:
+        """``nbytes`` more bytes of the current task are done."""
+
+    def finish(self) -> None:
+        """The current task is complete."""
+
+
+class NoProgress:
+    """Ignores everything."""
+
+    def begin(self, title: str, total: int) -> None:
+        """Ignore the start of a task."""
+
+    def advance(self, nbytes: int) -> None:
+        """Ignore an advance."""
+
+    def finish(self) -> None:
+        """Ignore the end of a task."""

@@ -1,0 +1,129 @@
+"""Results of the operations, as plain data. ``to_dict`` gives what ``--json`` prints."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class TensorReport:
+    """One tensor: size before and after, and the pipeline that coded it ("stored" = unchanged)."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    pipeline: str
+    source_bytes: int
+    coded_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileReport:
+    """One container file. ``source_sha256`` is the digest of the original (decompressed) file."""
+
+    source: str
+    target: str
+    container: str
+    source_bytes: int
+    target_bytes: int
+    source_sha256: str
+    tensors: tuple[TensorReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OperationReport:
+    """What ``compress``, ``decompress`` or ``verify`` did.
+
+    ``source_bytes``/``target_bytes`` are totals over container files and carried files. For
+    ``verify`` the target is the original that was compared against, or "" without one.
+    """
+
+    operation: str
+    source: str
+    target: str
+    files: tuple[FileReport, ...]
+    carried_files: int
+    carried_bytes: int
+    source_bytes: int
+    target_bytes: int
+    seconds: float
+    cpu_seconds: float
+    threads: int
+    kernel: str
+    verified: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as JSON-ready data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderReport:
+    """What ``inspect header`` shows. For a file Unweight did not write, ``format_version`` is 0."""
+
+    path: str
+    container: str
+    file_bytes: int
+    header_bytes: int
+    format_version: int
+    generator: str
+    mode: str
+    epsilon: float
+    source_bytes: int
+    source_sha256: str
+    source_header_bytes: int
+    pipelines: tuple[dict[str, Any], ...]
+    metadata: dict[str, str]
+    tensors: tuple[TensorReport, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as JSON-ready data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamReport:
+    """One coded stream of a tensor.
+
+    ``entropy_bits`` is the order-0 bound of the stream under its chosen model (bits per value),
+    ``coded_bits`` what the stream really takes in the file (bits per value); ``coders`` counts
+    chunks by coder, e.g. ``{"rans": 12, "raw": 1}``.
+    """
+
+    name: str
+    bits: int
+    values: int
+    entropy_bits: float
+    coded_bits: float
+    coded_bytes: int
+    coders: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """What one stage did to a tensor: ``facts`` maps a short label to a printable value."""
+
+    name: str
+    configuration: dict[str, Any]
+    facts: dict[str, str | int | float]
+
+
+@dataclass(frozen=True, slots=True)
+class StagesReport:
+    """What ``inspect stages --tensor NAME`` shows.
+
+    ``histogram`` holds (label, count) pairs of the symbol stream, in symbol order: one bar each.
+    """
+
+    path: str
+    tensor: TensorReport
+    bits_per_element_source: float
+    bits_per_element_bound: float
+    bits_per_element_coded: float
+    overhead_bytes: int
+    stages: tuple[StageReport, ...]
+    streams: tuple[StreamReport, ...]
+    histogram: tuple[tuple[str, int], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as JSON-ready data."""
+        return asdict(self)

@@ -1,0 +1,68 @@
+"""Restore the original bytes of an Unweight file, in order and checked against every digest."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import xxhash
+
+from unweight_codecs.archive import ArchiveReader
+from unweight_codecs.archive.reader import STORED_SPAN
+from unweight_codecs.containers.base import TensorEntry
+from unweight_codecs.errors import IntegrityError, quoted
+from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.operations.parallel import Workers
+
+
+def check_structure(archive: ArchiveReader) -> None:
+    """Check the head of every coded tensor against what the file holds, before any output."""
+    for source, here in archive.tensors():
+        if archive.is_coded(source.spec.name):
+            archive.head(source, here)
+
+
+def restore(
+    archive: ArchiveReader,
+    workers: Workers,
+    sink: Callable[[Bytes], None],
+    on_tensor: Callable[[TensorEntry], None] = lambda entry: None,
+) -> None:
+    """Hand the original file to ``sink``, piece by piece.
+
+    ``on_tensor`` is called before the first piece of each tensor. Raises IntegrityError as soon as
+    a chunk, a tensor or finally the whole file has a wrong checksum.
+    """
+    whole = hashlib.sha256()
+
+    def emit(data: Bytes) -> None:
+        whole.update(data)
+        sink(data)
+
+    emit(np.frombuffer(archive.manifest.source.header, np.uint8))
+    for source, here in archive.tensors():
+        on_tensor(source)
+        digest = xxhash.xxh3_64()
+        for piece in _pieces(archive, source, here, workers):
+            digest.update(piece)
+            emit(piece)
+        if digest.hexdigest() != archive.manifest.digest_of(source.spec.name):
+            raise IntegrityError(
+                f"{archive.path}: tensor {quoted(source.spec.name)}: wrong digest, the file is damaged",
+                hint="download or copy the file again",
+            )
+    if whole.hexdigest() != archive.manifest.source_sha256:
+        raise IntegrityError(
+            f"{archive.path}: the restored file has another SHA-256 than the original",
+            hint="the file is damaged: download or copy it again",
+        )
+
+
+def _pieces(
+    archive: ArchiveReader, source: TensorEntry, here: TensorEntry, workers: Workers
+) -> Iterator[Bytes]:
+    if archive.is_coded(source.spec.name):
+        head = archive.head(source, here)
+        yield from workers.ordered(lambda chunk: archive.decode(head, chunk), archive.spans(head))
+        return
+    for start in range(0, here.nbytes, STORED_SPAN):
+        yield archive.read_stored(here, start, min(STORED_SPAN, here.nbytes - start))

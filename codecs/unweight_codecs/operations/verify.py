@@ -1,0 +1,156 @@
+"""Verify an Unweight file: every chunk, every tensor, the whole; on request against the original."""
+
+import time
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from unweight_codecs.archive import ArchiveReader
+from unweight_codecs.containers.base import FileSource, TensorEntry
+from unweight_codecs.errors import IntegrityError, UsageError, quoted
+from unweight_codecs.kernels import active_kernel
+from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.operations.decompress import ArchiveJob, open_archives
+from unweight_codecs.operations.parallel import Workers
+from unweight_codecs.operations.progress import Progress
+from unweight_codecs.operations.report import FileReport, OperationReport
+from unweight_codecs.operations.restore import check_structure, restore
+from unweight_codecs.operations.tensor_rows import tensor_rows
+
+_COMPARE_BYTES = 1 << 20
+
+
+def verify(
+    source: Path, against: Path | None, *, threads: int, progress: Progress
+) -> OperationReport:
+    """Decode everything and check every checksum and digest, without output.
+
+    With ``against``, the original file or directory is compared bit by bit as well, carried files
+    included. Raises IntegrityError at the first difference.
+    """
+    started, cpu_started = time.perf_counter(), time.process_time()
+    found = open_archives(source)
+    if against is not None and not against.exists():
+        raise UsageError(f"{against}: no such file or directory")
+    if against is not None and against.is_dir() != found.job.is_directory:
+        raise UsageError(f"{against}: a file and a directory cannot be compared")
+    total = found.restored_bytes
+    with Workers(threads) as workers:
+        progress.begin("verify", total)
+        files = []
+        for path, name in found.archives:
+            original = against / name if against and found.job.is_directory else against
+            files.append(_verify_file(path, original, workers, progress))
+        if against is not None:
+            _compare_carried(found, against)
+        progress.finish()
+        return OperationReport(
+            operation="verify",
+            source=str(source),
+            target=str(against or ""),
+            files=tuple(files),
+            carried_files=len(found.job.carried),
+            carried_bytes=found.job.carried_bytes,
+            source_bytes=sum(path.stat().st_size for path, _ in found.archives)
+            + found.job.carried_bytes,
+            target_bytes=total,
+            seconds=time.perf_counter() - started,
+            cpu_seconds=time.process_time() - cpu_started,
+            threads=workers.threads,
+            kernel=active_kernel(),
+            verified="bit-exact against the original: verified"
+            if against
+            else "SHA-256 of the original: verified",
+        )
+
+
+def _verify_file(
+    path: Path, original: Path | None, workers: Workers, progress: Progress
+) -> FileReport:
+    with ArchiveReader(path) as archive:
+        check_structure(archive)
+        comparison = _Comparison(archive, original) if original else None
+
+        def sink(data: Bytes) -> None:
+            if comparison:
+                comparison.take(data)
+            progress.advance(data.size)
+
+        try:
+            restore(archive, workers, sink, comparison.enter if comparison else lambda entry: None)
+        finally:
+            if comparison:
+                comparison.close()
+        source = archive.manifest.source
+        return FileReport(
+            str(path),
+            str(original or ""),
+            source.container,
+            path.stat().st_size,
+            source.size,
+            archive.manifest.source_sha256,
+            tensor_rows(archive),
+        )
+
+
+class _Comparison:
+    """Compares restored pieces with the original file."""
+
+    def __init__(self, archive: ArchiveReader, original: Path) -> None:
+        self._archive = archive
+        self._original = FileSource(original)
+        self._at = 0
+        self._where = "the header"
+        self._tensor: TensorEntry | None = None
+        expected = archive.manifest.source.size
+        if self._original.size != expected:
+            size = self._original.size
+            self.close()
+            raise IntegrityError(
+                f"{original}: has {size} bytes, the file that was compressed had {expected}"
+            )
+
+    def enter(self, entry: TensorEntry) -> None:
+        """A new tensor begins."""
+        self._tensor, self._where = entry, f"tensor {quoted(entry.spec.name)}"
+
+    def take(self, data: Bytes) -> None:
+        """Compare the next bytes."""
+        original = np.empty_like(data)
+        self._original.read_into(self._at, memoryview(original))
+        if not np.array_equal(original, data):
+            byte = self._at + int(np.argmax(original != data))
+            inside = byte - (self._tensor.offset if self._tensor else 0)
+            raise IntegrityError(
+                f"{self._archive.path}: differs from {self._original.path} in {self._where}, "
+                f"first at its byte {inside} (byte {byte} of the file)"
+            )
+        self._at += data.size
+
+    def close(self) -> None:
+        """Close the original."""
+        self._original.close()
+
+
+def _compare_carried(found: ArchiveJob, against: Path) -> None:
+    for path, name in (*found.job.carried, *found.plain):
+        other = against / name
+        if not other.is_file() or not _same(path, other):
+            raise IntegrityError(f"{path}: differs from {other}")
+    known = {name for _, name in (*found.job.models, *found.job.carried)}
+    if not found.job.source.is_dir():
+        return
+    for other in sorted(against.rglob("*")):
+        name = PurePosixPath(other.relative_to(against))
+        if other.is_file() and name not in known:
+            raise IntegrityError(f"{found.job.source}: lacks {name}, which {against} has")
+
+
+def _same(one: Path, two: Path) -> bool:
+    with FileSource(one) as a, FileSource(two) as b:
+        if a.size != b.size:
+            return False
+        return all(
+            a.read_at(at, min(_COMPARE_BYTES, a.size - at)) == b.read_at(at, min(_COMPARE_BYTES, a.size - at))
+            for at in range(0, a.size, _COMPARE_BYTES)
+        )

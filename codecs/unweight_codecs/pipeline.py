@@ -1,0 +1,133 @@
+"""A pipeline: five stages in a fixed order, applied to the blocks of one tensor."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweight_codecs import fused, payload
+from unweight_codecs.codec import SLOTS_IN_ORDER, Block, Model, Stage, TensorView
+from unweight_codecs.entropy.directory import chunk_lengths, directory_dtype
+from unweight_codecs.errors import IntegrityError, UsageError
+from unweight_codecs.kernels import kernels
+from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.layouts import layout_of
+from unweight_codecs.registry import BUILT_IN_STAGES, create_codec
+from unweight_codecs.stages.bound import Bound
+from unweight_codecs.stages.pack import Pack, locate
+from unweight_codecs.tensor_spec import TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Stages by slot, in order. Build one with ``pipeline_of``."""
+
+    stages: tuple[Stage, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the pipeline as the manifest stores it."""
+        return {"stages": [stage.to_dict() for stage in self.stages]}
+
+    @property
+    def chunk_words(self) -> int:
+        """Words per chunk."""
+        pack = self.stages[-1]
+        return 1 << pack.chunk_log2 if isinstance(pack, Pack) else 1 << 17
+
+    def fit(self, tensor: TensorView) -> Model:
+        """Let every stage decide its part of the model of a tensor."""
+        model = Model(tensor.spec, tensor.layout, tensor.chunk_words)
+        for stage in self.stages:
+            stage.fit(tensor, model)
+        return model
+
+    def encode(self, block: Block, model: Model) -> None:
+        """Turn the words of a block into chunks, and check that they decode to the same words."""
+        for stage in self.stages:
+            stage.prepare(block, model)
+        native = self._native(model)
+        if native:
+            fused.split(block, model, native)
+        for stage in self.stages[2 if native else 0 :]:
+            stage.encode(block, model)
+
+    def check(self, block: Block, model: Model) -> None:
+        """Decode what ``encode`` made of a block; raises IntegrityError if a bit differs."""
+        decoded = block.copy_empty()
+        self.decode(decoded, model)
+        for stage in self.stages:
+            if isinstance(stage, Bound):
+                stage.check(block, decoded)
+
+    def decode(self, block: Block, model: Model) -> None:
+        """Turn the chunks of a block into words."""
+        for stage in self.stages:
+            stage.prepare(block, model)
+        native = self._native(model)
+        if native and isinstance(self.stages[-1], Pack) and self._decode_fused(block, model, native):
+            return
+        for stage in self.stages[: 1 if native else None : -1]:
+            stage.decode(block, model)
+        if native:
+            fused.join(block, model, native)
+
+    def _decode_fused(self, block: Block, model: Model, native: NativeKernels) -> bool:
+        if model.layout.word_bytes != 2:
+            return False
+        located = locate(block, model)
+        return fused.decode16(block, model, located, native)
+
+    def _native(self, model: Model) -> NativeKernels | None:
+        """Return the fused kernels where they stand for these stages."""
+        active = kernels()
+        built_in = all(type(stage) in BUILT_IN_STAGES for stage in self.stages[:2])
+        return active if isinstance(active, NativeKernels) and built_in and model.layout.is_float else None
+
+    def write_head(self, model: Model, directory: NDArray[np.void]) -> bytes:
+        """Return the payload's head."""
+        return payload.write_head(self._sections(model), directory.tobytes())
+
+    def head_length(self, model: Model) -> int:
+        """Return the length of the payload's head."""
+        directory = model.chunks * directory_dtype(model).itemsize
+        return payload.head_length(self._sections(model), directory)
+
+    def _sections(self, model: Model) -> list[bytes]:
+        return [stage.write(model) for stage in self.stages]
+
+    def read_head(self, head: bytes, spec: TensorSpec, payload_bytes: int) -> tuple[Model, NDArray[np.void]]:
+        """Rebuild the model and the directory of a payload of ``payload_bytes`` bytes.
+
+        Raises IntegrityError unless head, chunks and payload fit each other exactly.
+        """
+        parsed = payload.parse_head(head)
+        model = Model(spec, layout_of(spec), self.chunk_words)
+        # The chunk size comes first: other stages may need the number of chunks.
+        for stage, section in reversed(list(zip(self.stages, parsed.sections, strict=True))):
+            stage.read(section, model)
+        record = directory_dtype(model)
+        size = model.chunks * record.itemsize
+        if len(parsed.directory) != size + -size % 8 and len(parsed.directory) - size not in range(16):
+            raise IntegrityError("the chunk directory has a wrong size")
+        if len(parsed.directory) < size or any(parsed.directory[size:]):
+            raise IntegrityError("the chunk directory has a wrong size")
+        directory = np.frombuffer(parsed.directory, record, model.chunks)
+        if parsed.length + int(chunk_lengths(directory).sum()) != payload_bytes:
+            raise IntegrityError("a coded tensor has another length than its directory says")
+        return model, directory
+
+
+def pipeline_of(stages: Iterable[Stage]) -> Pipeline:
+    """Check that the stages fill the five slots in order."""
+    chosen = tuple(stages)
+    slots = tuple(stage.slot for stage in chosen)
+    if slots != SLOTS_IN_ORDER:
+        raise UsageError(f"a pipeline has the stages {', '.join(SLOTS_IN_ORDER)} in this order, not {slots}")
+    return Pipeline(chosen)
+
+
+def pipeline_from_dict(data: Mapping[str, Any]) -> Pipeline:
+    """Rebuild a pipeline from the manifest; raises FormatError for an unknown codec."""
+    return pipeline_of(create_codec(stage["name"], stage["configuration"]) for stage in data["stages"])

@@ -1,0 +1,110 @@
+"""Codecs and accelerators by name, found through entry points. The only module that loads them."""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from unweight_codecs.codec import SLOTS_IN_ORDER, Stage
+from unweight_codecs.errors import FormatError, UnweightError
+from unweight_codecs.stages.bound import Bound
+from unweight_codecs.stages.grid import Grid
+from unweight_codecs.stages.outlier import Outlier
+from unweight_codecs.stages.pack import Pack
+from unweight_codecs.stages.tile_svd import TileSvd
+
+CODEC_GROUP = "unweight.codecs"
+ACCELERATOR_GROUP = "unweight.accelerators"
+BUILT_IN_STAGES = (Outlier, Grid, TileSvd, Bound, Pack)
+_OWN_DISTRIBUTION = "unweight"
+
+
+@dataclass(frozen=True, slots=True)
+class CodecInfo:
+    """A registered codec and the distribution that brings it."""
+
+    name: str
+    slot: str
+    summary: str
+    distribution: str
+
+
+@dataclass(frozen=True, slots=True)
+class AcceleratorStatus:
+    """A registered accelerator and whether it can be used here."""
+
+    name: str
+    available: bool
+    detail: str
+
+
+def _distribution(point: metadata.EntryPoint) -> str:
+    return point.dist.name if point.dist else "unknown"
+
+
+@functools.cache
+def _points() -> dict[str, metadata.EntryPoint]:
+    found: dict[str, metadata.EntryPoint] = {}
+    for point in metadata.entry_points(group=CODEC_GROUP):
+        other = found.get(point.name)
+        if other is not None and (other.value, _distribution(other)) != (point.value, _distribution(point)):
+            raise UnweightError(
+                f"codec {point.name!r} is registered by both {_distribution(other)} and "
+                f"{_distribution(point)}",
+                hint="uninstall one of them",
+            )
+        if "." not in point.name and _distribution(point) != _OWN_DISTRIBUTION:
+            raise UnweightError(
+                f"codec {point.name!r} of {_distribution(point)} needs a name of the form vendor.name"
+            )
+        found[point.name] = point
+    return found
+
+
+def codec_class(name: str) -> type[Stage]:
+    """Return the codec class called ``name``; raises FormatError when none is installed."""
+    for built_in in BUILT_IN_STAGES:  # they need no entry point, so a source tree works too
+        if built_in.name == name:
+            return built_in
+    point = _points().get(name)
+    if point is None:
+        raise FormatError(
+            f"the file needs the codec {name!r}, which is not installed",
+            hint="install the package that brings it, or a newer unweight; `unweight codecs` lists what is here",
+        )
+    loaded = point.load()
+    if not (isinstance(loaded, type) and issubclass(loaded, Stage)):
+        raise UnweightError(f"codec {name!r} of {_distribution(point)} is not a Stage")
+    if loaded.name != name or loaded.slot not in SLOTS_IN_ORDER:
+        raise UnweightError(f"codec {name!r} of {_distribution(point)} calls itself {loaded.name!r}")
+    return loaded
+
+
+def create_codec(name: str, configuration: Mapping[str, Any]) -> Stage:
+    """Build a codec from its name and configuration."""
+    return codec_class(name).from_dict(configuration)
+
+
+def list_codecs() -> tuple[CodecInfo, ...]:
+    """Return all registered codecs in slot order, then by name."""
+    names = {stage.name: _OWN_DISTRIBUTION for stage in BUILT_IN_STAGES}
+    names |= {name: _distribution(point) for name, point in _points().items()}
+    rows = []
+    for name, distribution in names.items():
+        stage = codec_class(name)
+        summary = (stage.__doc__ or "").strip().split("\n")[0]
+        rows.append(CodecInfo(name, stage.slot, summary, distribution))
+    return tuple(sorted(rows, key=lambda row: (SLOTS_IN_ORDER.index(row.slot), row.name)))
+
+
+def list_accelerators() -> tuple[AcceleratorStatus, ...]:
+    """Return all registered accelerators; one that fails to load is reported as unavailable."""
+    rows = []
+    for point in sorted(metadata.entry_points(group=ACCELERATOR_GROUP), key=lambda p: p.name):
+        try:
+            available, detail = point.load()().probe()
+        except Exception as error:  # a third-party package may fail in any way
+            available, detail = False, f"{type(error).__name__}: {error}"
+        rows.append(AcceleratorStatus(point.name, available, detail))
+    return tuple(rows)

@@ -1,0 +1,57 @@
+"""Error-bound check. Lossless: what was just encoded is decoded, and every bit is compared."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from unweight_codecs.codec import Block, Model, Stage, TensorView
+from unweight_codecs.errors import IntegrityError, UsageError
+
+
+@dataclass(frozen=True)
+class Bound(Stage):
+    """Compares the decoded block with the original.
+
+    Attributes:
+        epsilon: Largest relative error allowed; this version codes exactly, so only 0.
+    """
+
+    epsilon: float = 0
+
+    name: ClassVar[str] = "bound"
+    slot: ClassVar[str] = "bound"
+
+    def __post_init__(self) -> None:
+        if self.epsilon != 0:
+            raise UsageError(
+                f"stage bound: epsilon must be 0, not {self.epsilon!r}",
+                hint="this version codes without error only",
+            )
+
+    def fit(self, tensor: TensorView, model: Model) -> None:
+        """Nothing to decide."""
+
+    def write(self, model: Model) -> bytes:
+        """Write an empty section: exactness needs no parameter."""
+        return b""
+
+    def read(self, section: bytes, model: Model) -> None:
+        """Accept only an empty section."""
+        if section:
+            raise IntegrityError("the bound section is not empty")
+
+    def encode(self, block: Block, model: Model) -> None:
+        """Leave the block alone: the check needs the packed chunks."""
+
+    def decode(self, block: Block, model: Model) -> None:
+        """Leave the block alone."""
+
+    def check(self, original: Block, decoded: Block) -> None:
+        """Raise IntegrityError unless both blocks hold the same bytes."""
+        if not np.array_equal(original.words, decoded.words):
+            raise IntegrityError(
+                f"words {original.first_word} to {original.first_word + original.count} "
+                "do not decode to what was encoded",
+                hint="this is a bug or faulty hardware: please report it",
+            )

@@ -1,0 +1,174 @@
+"""CDF histogram grid. Lossless: the probability model of the symbols.
+
+A float format is itself a non-uniform grid of (bin, residual). This stage decides how many mantissa
+bits m join the bin in the coded symbol, and quantises the CDF of the symbols, and of every byte
+plane that is not already uniform, to 12 bits.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweight_codecs.codec import Block, Model, Stage, TensorView
+from unweight_codecs.entropy import frequencies
+from unweight_codecs.entropy.planning import plan_planes
+from unweight_codecs.errors import IntegrityError, UsageError
+from unweight_codecs.kernels.base import ALPHABET, padded
+from unweight_codecs.layouts.words import HISTOGRAM_MANTISSA_BITS
+
+MAX_TABLES = 64
+AUTO = -1
+
+
+@dataclass(frozen=True)
+class Grid(Stage):
+    """Fits frequency tables.
+
+    Attributes:
+        mantissa_bits: m, the mantissa bits in a symbol (0 to 3); -1 takes the smallest result.
+        max_mantissa_bits: Largest m that -1 considers.
+        tables: Most tables per stream; each chunk is coded with one of them.
+    """
+
+    mantissa_bits: int = AUTO
+    max_mantissa_bits: int = 2
+    tables: int = 8
+
+    name: ClassVar[str] = "grid"
+    slot: ClassVar[str] = "grid"
+
+    def __post_init__(self) -> None:
+        limits = {
+            "mantissa_bits": (self.mantissa_bits, AUTO, HISTOGRAM_MANTISSA_BITS),
+            "max_mantissa_bits": (self.max_mantissa_bits, 0, HISTOGRAM_MANTISSA_BITS),
+            "tables": (self.tables, 1, MAX_TABLES),
+        }
+        for key, (value, low, high) in limits.items():
+            if not isinstance(value, int) or not low <= value <= high:
+                raise UsageError(f"stage grid: {key} must be {low} to {high}, not {value!r}")
+
+    def fit(self, tensor: TensorView, model: Model) -> None:
+        """Choose m by size, then fit the tables of the symbols and of the planes."""
+        if tensor.layout.is_float:
+            self._fit_symbols(tensor, model)
+        plan_planes(tensor, model, self.tables)
+
+    def _fit_symbols(self, tensor: TensorView, model: Model) -> None:
+        layout = tensor.layout
+        most = min(self.max_mantissa_bits, layout.mantissa_bits)
+        fixed = min(self.mantissa_bits, layout.mantissa_bits)
+        best = None
+        for top_bits in range(most + 1) if self.mantissa_bits == AUTO else (fixed,):
+            counts = symbol_counts(tensor.histograms, tensor, model, top_bits)
+            tables, choice, bits = frequencies.cluster(counts, self.tables)
+            raw = layout.words * (1 + layout.mantissa_bits - top_bits)
+            if best is None or bits + raw < best[0] + best[1]:
+                best = (bits, raw, top_bits, tables, choice, counts)
+        if best is None:
+            raise UsageError("stage grid: no value of mantissa_bits is allowed")
+        model.symbol_bits, raw, model.top_bits, model.tables["symbol"], choice, counts = best
+        escapes = int(counts[:, model.form.escape_limit :].sum())
+        model.estimated_bits += model.symbol_bits + raw + escapes * 8 * model.form.escape_bytes
+        regions = np.arange(tensor.chunks) // tensor.chunks_per_region
+        model.table_of_chunk["symbol"] = choice[regions]
+        model.coders["symbol"] = "rans"
+
+    def write(self, model: Model) -> bytes:
+        """Write u8 m, then for every stream but the escapes u8 number of tables and the tables."""
+        parts = [struct.pack("<B", model.top_bits)]
+        for stream in _modelled(model):
+            tables = model.tables.get(stream, ())
+            parts.append(struct.pack("<B", len(tables)))
+            parts += [frequencies.serialise(table) for table in tables]
+        return b"".join(parts)
+
+    def read(self, section: bytes, model: Model) -> None:
+        """Restore m and the tables."""
+        if not section:
+            raise IntegrityError("the grid section is empty")
+        model.top_bits, at = section[0], 1
+        limit = min(HISTOGRAM_MANTISSA_BITS, model.layout.mantissa_bits)
+        if model.top_bits > limit:
+            raise IntegrityError("the grid section has an impossible number of mantissa bits")
+        for stream in _modelled(model):
+            if at >= len(section):
+                raise IntegrityError("the grid section is cut short")
+            number, at = section[at], at + 1
+            rows: list[NDArray[np.uint16]] = []
+            for _ in range(number):
+                row, at = frequencies.parse(section, at)
+                rows.append(row)
+            if rows:
+                model.tables[stream] = np.stack(rows)
+        if at != len(section):
+            raise IntegrityError("the grid section has a wrong size")
+
+    def encode(self, block: Block, model: Model) -> None:
+        """``bin`` and ``fraction`` → ``symbol``, byte planes and ``top``; other words → byte planes."""
+        layout = model.layout
+        if not layout.is_float:
+            rows = block.words.reshape(block.count, layout.word_bytes)
+            for k in range(layout.word_bytes):
+                block.streams[f"plane{k}"] = np.ascontiguousarray(rows[:, k])
+            return
+        form = model.form
+        fraction = block.streams.pop("fraction").view(f"<u{layout.word_bytes}").astype(np.uint64)
+        bins = block.streams.pop("bin")
+        low_bits = np.uint64(layout.mantissa_bits - model.top_bits)
+        top = fraction >> low_bits & np.uint64((1 << model.top_bits) - 1)
+        symbols = np.zeros(padded(block.count), np.uint8)
+        symbols[: block.count] = bins << np.uint8(model.top_bits) | top.astype(np.uint8)
+        block.streams["symbol"] = symbols
+        sign = fraction >> np.uint64(layout.mantissa_bits)
+        raw = sign << low_bits | fraction & np.uint64((1 << int(low_bits)) - 1)
+        for k in range(form.raw_bits // 8):
+            block.streams[f"plane{k}"] = (raw >> np.uint64(8 * k)).astype(np.uint8)
+        if form.raw_bits % 8:
+            block.streams["top"] = (raw >> np.uint64(form.raw_bits // 8 * 8)).astype(np.uint8)
+
+    def decode(self, block: Block, model: Model) -> None:
+        """Undo ``encode``."""
+        layout = model.layout
+        if not layout.is_float:
+            rows = block.words.reshape(block.count, layout.word_bytes)
+            for k in range(layout.word_bytes):
+                rows[:, k] = block.streams[f"plane{k}"]
+            return
+        form = model.form
+        raw = np.zeros(block.count, np.uint64)
+        for k in range(form.raw_bits // 8):
+            raw |= block.streams.pop(f"plane{k}").astype(np.uint64) << np.uint64(8 * k)
+        if form.raw_bits % 8:
+            raw |= block.streams.pop("top").astype(np.uint64) << np.uint64(form.raw_bits // 8 * 8)
+        symbols = block.streams.pop("symbol")[: block.count]
+        low_bits = np.uint64(layout.mantissa_bits - model.top_bits)
+        top = symbols.astype(np.uint64) & np.uint64((1 << model.top_bits) - 1)
+        sign = raw >> low_bits & np.uint64(1)
+        fraction = sign << np.uint64(layout.mantissa_bits) | top << low_bits
+        fraction |= raw & np.uint64((1 << int(low_bits)) - 1)
+        block.streams["fraction"] = fraction.astype(f"<u{layout.word_bytes}").view(np.uint8)
+        block.streams["bin"] = symbols >> np.uint8(model.top_bits)
+
+
+def _modelled(model: Model) -> list[str]:
+    return [stream for stream in model.streams() if stream != "escape"]
+
+
+def symbol_counts(
+    histograms: NDArray[np.int64], tensor: TensorView, model: Model, top_bits: int
+) -> NDArray[np.int64]:
+    """Turn histograms of top fields (rows, 2**bits) into counts of symbols (rows, 256)."""
+    layout = tensor.layout
+    exponents, merged = 1 << layout.exponent_bits, 1 << top_bits
+    fields = histograms.reshape(len(histograms), exponents, merged, -1).sum(axis=3)
+    inside = fields[:, model.base : model.base + model.window]
+    escaped = fields.sum(axis=1) - inside.sum(axis=1)
+    counts = np.zeros((len(histograms), ALPHABET), np.int64)
+    counts[:, : model.window * merged] = inside.reshape(len(histograms), -1)
+    if model.window < exponents:
+        limit = model.window * merged
+        counts[:, limit : limit + merged] = escaped
+    return counts

@@ -1,0 +1,99 @@
+"""Packing: entropy coding and layout of the streams of every chunk.
+
+A chunk is the concatenation of one segment per stream, each padded to 8 bytes. The directory says
+for every chunk its checksum, and for every segment its coder, table and length.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from unweight_codecs.codec import Block, Model, Stage, TensorView
+from unweight_codecs.entropy import segments
+from unweight_codecs.entropy.directory import chunk_lengths, directory_dtype, parse_directory
+from unweight_codecs.errors import IntegrityError, UsageError
+
+DEFAULT_CHUNK_LOG2, MIN_CHUNK_LOG2, MAX_CHUNK_LOG2 = 17, 12, 17
+
+
+@dataclass(frozen=True)
+class Pack(Stage):
+    """Codes streams by rANS where the grid has a table for them, raw where they do not shrink.
+
+    Attributes:
+        chunk_log2: log2 of the words per chunk.
+    """
+
+    chunk_log2: int = DEFAULT_CHUNK_LOG2
+
+    name: ClassVar[str] = "pack"
+    slot: ClassVar[str] = "pack"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.chunk_log2, int) or not MIN_CHUNK_LOG2 <= self.chunk_log2 <= MAX_CHUNK_LOG2:
+            raise UsageError(
+                f"stage pack: chunk_log2 must be {MIN_CHUNK_LOG2} to {MAX_CHUNK_LOG2}, "
+                f"not {self.chunk_log2!r}"
+            )
+
+    def fit(self, tensor: TensorView, model: Model) -> None:
+        """Add the directory, the states of the lanes and the padding to the estimate."""
+        streams = len(model.streams())
+        model.estimated_bits += 8 * model.chunks * (directory_dtype(model).itemsize + 4 * streams)
+        model.estimated_bits += 8 * model.chunks * segments.RANS_OVERHEAD_BYTES * len(model.coders)
+
+    def write(self, model: Model) -> bytes:
+        """Write u8 log2 of the chunk size. The directory follows the sections."""
+        return struct.pack("<B", self.chunk_log2)
+
+    def read(self, section: bytes, model: Model) -> None:
+        """Restore the chunk size."""
+        if len(section) != 1 or not MIN_CHUNK_LOG2 <= section[0] <= MAX_CHUNK_LOG2:
+            raise IntegrityError("the pack section is damaged")
+        model.chunk_words = 1 << section[0]
+
+    def encode(self, block: Block, model: Model) -> None:
+        """Streams → ``coded`` and ``directory`` (one row per chunk)."""
+        streams = [
+            segments.encode_stream(block, model, stream, bits)
+            for stream, bits in model.streams().items()
+        ]
+        chunks = list(zip(*streams, strict=True))
+        block.directory = np.zeros(len(chunks), directory_dtype(model))
+        block.directory["segments"] = [[segment.entry for segment in chunk] for chunk in chunks]
+        ends = np.cumsum(chunk_lengths(block.directory))
+        block.coded = np.zeros(int(ends[-1]) if len(ends) else 0, np.uint8)
+        at = 0
+        for i, chunk in enumerate(chunks):
+            start = at
+            for segment in chunk:
+                block.coded[at : at + segment.data.size] = segment.data
+                at += segment.data.size + -segment.data.size % 8
+            block.directory["checksum"][i] = xxhash.xxh3_64_intdigest(block.coded[start:at])
+
+    def decode(self, block: Block, model: Model) -> None:
+        """Undo ``encode``, checking every checksum, coder and length first."""
+        located = locate(block, model)
+        for k, (stream, bits) in enumerate(model.streams().items()):
+            segments.decode_stream(block, model, stream, bits, located[:, k])
+
+
+def locate(block: Block, model: Model) -> NDArray[np.void]:
+    """Check the coded bytes of a block against its directory.
+
+    Returns segments of shape (chunks, streams) with offsets into ``block.coded``. Raises
+    IntegrityError when a checksum or length is wrong.
+    """
+    ends = np.cumsum(chunk_lengths(block.directory)).tolist()
+    if (ends[-1] if ends else 0) != block.coded.size:
+        raise IntegrityError("a chunk has another length than the directory says")
+    start = 0
+    for end, checksum in zip(ends, block.directory["checksum"].tolist(), strict=True):
+        if xxhash.xxh3_64_intdigest(block.coded[start:end]) != checksum:
+            raise IntegrityError("a chunk's checksum is wrong: the file is damaged")
+        start = end
+    return parse_directory(block, model)

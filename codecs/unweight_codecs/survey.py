@@ -1,0 +1,70 @@
+"""The first pass over a tensor: its histograms, region by region, and its digest."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, TypeVar
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from unweight_codecs.codec import MAX_REGIONS, Reader, TensorView
+from unweight_codecs.kernels import kernels
+from unweight_codecs.kernels.base import ALPHABET, Bytes
+from unweight_codecs.layouts import WordLayout, layout_of
+from unweight_codecs.tensor_spec import TensorSpec
+
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+SURVEY_CHUNKS = 8  # read at once
+
+
+class OrderedMap(Protocol):
+    """Like ``map``, but perhaps in several threads."""
+
+    def __call__(self, work: Callable[[_T], _R], items: Iterable[_T], /) -> Iterator[_R]:
+        """Yield ``work(item)`` in the order of the items."""
+        ...
+
+
+def survey(
+    spec: TensorSpec,
+    read: Reader,
+    chunk_words: int,
+    observe: Callable[[Bytes], None],
+    ordered: OrderedMap = map,
+) -> tuple[TensorView, str]:
+    """Read a tensor once, in order; return its view and the XXH3-64 of its bytes in hex.
+
+    ``observe`` is called with every piece of the tensor's bytes, in order and from this thread.
+    """
+    layout = layout_of(spec)
+    chunks = -(-layout.words // chunk_words)
+    per_region = max(1, -(-chunks // MAX_REGIONS))
+    bins = 1 << layout.histogram_bits if layout.is_float else ALPHABET * layout.word_bytes
+    histograms = np.zeros((-(-chunks // per_region), bins), np.int64)
+    digest = xxhash.xxh3_64()
+
+    def count(first: int) -> tuple[Bytes, list[NDArray[np.int64]]]:
+        words = read(first, min(SURVEY_CHUNKS * chunk_words, layout.words - first))
+        step = chunk_words * layout.word_bytes
+        return words, [_histogram(words[at : at + step], layout) for at in range(0, words.size, step)]
+
+    spans = range(0, layout.words, SURVEY_CHUNKS * chunk_words)
+    for first, (words, counts) in zip(spans, ordered(count, spans), strict=True):
+        digest.update(words)
+        observe(words)
+        for i, chunk in enumerate(counts):
+            histograms[(first // chunk_words + i) // per_region] += chunk
+    return TensorView(spec, layout, chunk_words, per_region, histograms, read), digest.hexdigest()
+
+
+def _histogram(words: Bytes, layout: WordLayout) -> NDArray[np.int64]:
+    if layout.is_float:
+        field = words.view(f"<u{layout.word_bytes}")
+        counts = kernels().histogram(field, layout.histogram_shift, layout.histogram_bits)
+        return counts.astype(np.int64)
+    rows = words.reshape(-1, layout.word_bytes)
+    planes = [np.ascontiguousarray(rows[:, k]) for k in range(layout.word_bytes)]
+    return np.concatenate([kernels().histogram(plane, 0, 8).astype(np.int64) for plane in planes])

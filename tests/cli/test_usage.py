@@ -1,0 +1,140 @@
+"""Lines that do not parse, and what the program says about itself."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from unweight_cli.app import run
+from unweight_codecs import __version__
+
+RunCli = Callable[..., CompletedProcess[str]]
+
+COMMANDS = ("compress", "decompress", "verify", "bench", "codecs", "doctor", "inspect")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("comprss", "did you mean 'compress'"),
+        ("inspect headr x", "did you mean 'header'?"),
+        ("--versoin", "did you mean --version?"),
+        ("compress --preste fast x", "did you mean --preset"),
+        ("compress", "missing argument 'PATH' (see 'unweight compress --help')"),
+        ("compress one two", "unexpected extra argument"),
+        ("compress . --threads -1", "'--threads'"),
+        ("compress . --threads many", "'--threads'"),
+        ("inspect tensors . --sort colour", "'--sort'"),
+    ],
+)
+def test_a_line_that_does_not_parse(
+    line: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(line.split()) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("unweight: error: ")
+    assert words in shown.err
+    assert shown.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["compress", "decompress", "verify", "bench", "inspect header", "inspect stages"],
+)
+def test_a_path_that_is_not_there(
+    line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = tmp_path / "missing.safetensors"
+    assert run([*line.split(), str(missing)]) == 2
+    assert capsys.readouterr().err == f"unweight: error: {missing}: no such file or directory\n"
+
+
+def test_an_original_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = tmp_path / "missing"
+    assert run(["verify", str(tmp_path), "--against", str(missing)]) == 2
+    assert str(missing) in capsys.readouterr().err
+
+
+def test_a_link_to_nothing_is_called_that(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    link = tmp_path / "model.safetensors"
+    link.symlink_to(tmp_path / "gone")
+    assert run(["compress", str(link)]) == 2
+    assert "a link to nothing" in capsys.readouterr().err
+
+
+def test_errors_of_parsing_are_json_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compress", "--json"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["type"] == "UsageError"
+    assert error["exit_code"] == 2
+
+
+def test_json_behind_the_end_of_options_is_a_file_name(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["compress", "--", "--json"]) == 2
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_every_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    assert f"\n  {command} " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("line", [*COMMANDS[:-1], *(f"inspect {x}" for x in ("header", "stages"))])
+def test_help_of_a_command_has_examples(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*line.split(), "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "Examples:" in shown
+    assert f"    unweight {line}" in shown
+    assert "--json" in shown
+
+
+@pytest.mark.parametrize(("line", "title"), [("", "Commands:"), ("inspect", "tensors")])
+def test_no_command_shows_the_help(
+    line: str, title: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(line.split()) == 0
+    assert title in capsys.readouterr().out
+
+
+def test_version(cli: RunCli) -> None:
+    done = cli("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"unweight {__version__}\n", "")
+
+
+@pytest.mark.parametrize("line", ["--version", "--help"])
+def test_what_starts_at_once_loads_nothing_heavy(line: str, cli: RunCli) -> None:
+    script = (
+        "import sys\nfrom unweight_cli.app import run\ncode = run(sys.argv[1:])\n"
+        "print(sorted({'numpy', 'rich', 'unweight_codecs.registry'} & set(sys.modules)))"
+    )
+    assert cli(*line.split(), script=script).stdout.endswith("\n[]\n")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_can_be_installed(shell: str, cli: RunCli, tmp_path: Path) -> None:
+    variables = {"HOME": str(tmp_path), "SHELL": f"/bin/{shell}"}
+    variables["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"
+    done = cli("--show-completion", shell, **variables)
+    assert done.returncode == 0
+    assert "_UNWEIGHT_COMPLETE" in done.stdout
+    done = cli("--install-completion", shell, **variables)
+    assert done.returncode == 0
+    assert any("unweight" in path.name for path in tmp_path.rglob("*"))
+
+
+def test_completion_knows_commands_and_presets(cli: RunCli) -> None:
+    def complete(line: str) -> list[str]:
+        words = str(len(line.split(" ")) - 1)
+        variables = {"_UNWEIGHT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": words}
+        return cli(**variables).stdout.split()
+
+    assert complete("unweight comp") == ["compress"]
+    assert complete("unweight compress --preset m") == ["max"]

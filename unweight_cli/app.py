@@ -1,0 +1,120 @@
+"""The command line: its wiring, and the one place where exceptions become exit codes."""
+
+import signal
+import sys
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+
+from unweight_cli.commands import bench, codecs, compress, decompress, doctor, inspect, verify
+from unweight_cli.console import write
+from unweight_cli.failures import INTERRUPTED_EXIT, explain, report
+from unweight_cli.options import examples
+from unweight_codecs import __version__
+
+TERMINATED_EXIT = 128 + signal.SIGTERM
+
+EXAMPLES = examples(
+    "unweight compress model.safetensors",
+    "unweight verify model.unweight.safetensors",
+    "unweight decompress model.unweight.safetensors",
+)
+
+app = typer.Typer(
+    epilog=EXAMPLES,
+    invoke_without_command=True,
+    rich_markup_mode=None,  # plain help starts three times as fast
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+inspection = typer.Typer(
+    help="Look into a file: its header, tensors, or one tensor's stages.",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+)
+
+app.command(epilog=compress.EXAMPLES)(compress.compress)
+app.command(epilog=decompress.EXAMPLES)(decompress.decompress)
+app.command(epilog=verify.EXAMPLES)(verify.verify)
+app.add_typer(inspection, name="inspect")
+app.command(epilog=bench.EXAMPLES)(bench.bench)
+app.command(epilog=codecs.EXAMPLES)(codecs.codecs)
+app.command(epilog=doctor.EXAMPLES)(doctor.doctor)
+inspection.command(epilog=inspect.HEADER_EXAMPLES)(inspect.header)
+inspection.command(epilog=inspect.TENSORS_EXAMPLES)(inspect.tensors)
+inspection.command(epilog=inspect.STAGES_EXAMPLES)(inspect.stages)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        write(f"unweight {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            show_default=False,
+            help="Show the version and exit.",
+        ),
+    ] = False,
+) -> None:
+    """Make model checkpoints smaller without changing a bit of them, and prove it."""
+    _help_without_command(context)
+
+
+@inspection.callback()
+def _inspection(context: typer.Context) -> None:
+    _help_without_command(context)
+
+
+def _help_without_command(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        write(context.get_help() + "\n")
+
+
+def main() -> NoReturn:
+    """Run the command line of this process and end the process with its exit code."""
+    signal.signal(signal.SIGTERM, _terminate)
+    _tolerate_any_character()
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line and return its exit code. Errors are reported, not raised."""
+    # Read here and not from the parsed options, so that they also serve a line that does not parse.
+    flags = set(arguments[: arguments.index("--")] if "--" in arguments else arguments)
+    try:
+        code = app(arguments, prog_name="unweight", standalone_mode=False)
+    except (Exception, KeyboardInterrupt) as error:
+        if "--debug" in flags:
+            sys.excepthook(type(error), error, error.__traceback__)
+        return _report(error, flags)
+    if code == INTERRUPTED_EXIT:  # typer has caught the interrupt and hands over this number
+        return _report(KeyboardInterrupt(), flags)
+    return code if isinstance(code, int) else 0
+
+
+def _report(error: BaseException, flags: set[str]) -> int:
+    failure = explain(error)
+    report(failure, as_json="--json" in flags)
+    return failure.exit_code
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    """End as on any error, so that temporary files are removed on the way out."""
+    sys.exit(TERMINATED_EXIT)
+
+
+def _tolerate_any_character() -> None:
+    """Print a replacement for what a stream's encoding lacks, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")

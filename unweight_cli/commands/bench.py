@@ -1,0 +1,44 @@
+"""``unweight bench``."""
+
+from typing import Annotated
+
+import typer
+
+from unweight_cli.console import emit
+from unweight_cli.options import Checkpoint, Debug, Json, complete_preset, examples, require_exists
+from unweight_cli.progress import progress_bars
+
+EXAMPLES = examples(
+    "unweight bench model.safetensors",
+    "unweight bench model.safetensors --preset fast --preset max --repeats 5",
+)
+
+
+def bench(
+    path: Checkpoint,
+    preset: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            autocompletion=complete_preset,
+            help="A preset to measure; repeatable. Without it: all.",
+        ),
+    ] = None,
+    repeats: Annotated[
+        int, typer.Option(min=1, max=1000, metavar="N", help="Runs to take the median of.")
+    ] = 3,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Measure size and speed of each preset on your own checkpoint.
+
+    Rates are original bytes per CPU-second of one thread, in memory; nothing is written.
+    """
+    require_exists(path)
+    from unweight_cli.render.benchmark import benchmark
+    from unweight_codecs.operations.bench import bench as run
+    from unweight_codecs.presets import PRESETS
+
+    with progress_bars() as progress:
+        report = run(path, tuple(preset or PRESETS), repeats=repeats, progress=progress)
+    emit(report.to_dict(), lambda: benchmark(report), as_json=json)

@@ -1,0 +1,17 @@
+"""``unweight codecs``."""
+
+from dataclasses import asdict
+
+from unweight_cli.console import emit
+from unweight_cli.options import Debug, Json, examples
+
+EXAMPLES = examples("unweight codecs", "unweight codecs --json | jq -r '.codecs[].name'")
+
+
+def codecs(json: Json = False, debug: Debug = False) -> None:
+    """List the codecs that pipelines are made of and their packages."""
+    from unweight_cli.render.surroundings import codecs as view
+    from unweight_codecs.registry import list_codecs
+
+    listed = list_codecs()
+    emit({"codecs": [asdict(codec) for codec in listed]}, lambda: view(listed), as_json=json)

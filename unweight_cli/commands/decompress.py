@@ -1,0 +1,43 @@
+"""``unweight decompress``."""
+
+from unweight_cli.console import emit
+from unweight_cli.options import (
+    Checkpoint,
+    Debug,
+    Force,
+    Json,
+    Output,
+    Quiet,
+    Threads,
+    examples,
+    require_exists,
+)
+from unweight_cli.progress import progress_bars
+
+EXAMPLES = examples(
+    "unweight decompress model.unweight.safetensors",
+    "unweight decompress checkpoint.unweight/ -o checkpoint",
+)
+
+
+def decompress(
+    path: Checkpoint,
+    output: Output = None,
+    threads: Threads = 0,
+    force: Force = False,
+    quiet: Quiet = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Restore the original file, byte for byte.
+
+    Every checksum and the SHA-256 of the whole file are checked before the output gets its name.
+    model.unweight.safetensors becomes model.safetensors, a directory DIR.unweight becomes DIR.
+    """
+    require_exists(path)
+    from unweight_cli.render.operations import decompressed
+    from unweight_codecs.operations.decompress import decompress as run
+
+    with progress_bars(quiet=quiet) as progress:
+        report = run(path, output, threads=threads, force=force, progress=progress)
+    emit(report.to_dict(), lambda: decompressed(report), as_json=json, quiet=quiet)

@@ -1,0 +1,124 @@
+"""``unweight inspect header | tensors | stages``."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from difflib import get_close_matches
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from unweight_cli.console import emit
+from unweight_cli.options import Debug, File, Json, examples, require_exists
+from unweight_codecs.errors import UsageError
+
+if TYPE_CHECKING:
+    from unweight_codecs.operations.report import TensorReport
+
+HEADER_EXAMPLES = examples(
+    "unweight inspect header model.unweight.safetensors",
+    "unweight inspect header model.unweight.safetensors --json | jq -r .source_sha256",
+)
+TENSORS_EXAMPLES = examples(
+    "unweight inspect tensors model.unweight.safetensors",
+    "unweight inspect tensors model.unweight.safetensors --sort ratio --limit 0",
+)
+STAGES_EXAMPLES = examples(
+    "unweight inspect stages model.unweight.safetensors",
+    "unweight inspect stages model.unweight.safetensors --tensor model.embed_tokens.weight",
+)
+
+
+# How a report names the pipeline of a tensor that no stage has touched.
+STORED: Final = "stored"
+
+
+class Order(StrEnum):
+    """What ``inspect tensors`` sorts by."""
+
+    SIZE = "size"
+    NAME = "name"
+    RATIO = "ratio"
+
+
+_SORT_KEYS: Final[dict[Order, Callable[["TensorReport"], Any]]] = {
+    Order.SIZE: lambda tensor: (-tensor.source_bytes, tensor.name),
+    Order.NAME: lambda tensor: tensor.name,
+    Order.RATIO: lambda tensor: (tensor.coded_bytes / max(tensor.source_bytes, 1), tensor.name),
+}
+
+
+def header(path: File, json: Json = False, debug: Debug = False) -> None:
+    """Show what a file is: container, digest, mode, pipelines, sizes."""
+    require_exists(path)
+    from unweight_cli.render.inspection import header as view
+    from unweight_codecs.operations.inspect import inspect_header
+
+    report = inspect_header(path)
+    emit(report.to_dict(), lambda: view(report), as_json=json)
+
+
+def tensors(
+    path: File,
+    sort: Annotated[
+        Order, typer.Option(help="Largest first, by name, or smallest ratio first.")
+    ] = Order.SIZE,
+    limit: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Show at most N tensors; 0 shows all.")
+    ] = 20,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """List the tensors with their sizes before and after."""
+    require_exists(path)
+    from unweight_cli.render.inspection import tensors as view
+    from unweight_codecs.operations.inspect import inspect_header
+
+    report = inspect_header(path)
+    ordered = sorted(report.tensors, key=_SORT_KEYS[sort])
+    listed = ordered[: limit or None]
+    document = {"path": report.path, "total": len(ordered), "tensors": [asdict(t) for t in listed]}
+    emit(document, lambda: view(listed, len(ordered)), as_json=json)
+
+
+def stages(
+    path: File,
+    tensor: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The tensor to look into; the largest without it."),
+    ] = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show what each stage did to one tensor, and its symbols."""
+    require_exists(path)
+    from rich.text import Text
+
+    from unweight_cli.render.inspection import stages as view
+    from unweight_codecs.operations.inspect import inspect_header, inspect_stages
+
+    chosen = _choose(path, inspect_header(path).tensors, tensor)
+    report = inspect_stages(path, chosen)
+    note = [] if tensor else [Text("The largest coded tensor; --tensor NAME shows another.\n")]
+    emit(report.to_dict(), lambda: (*note, *view(report)), as_json=json)
+
+
+def _choose(path: Path, tensors: "Sequence[TensorReport]", wanted: str | None) -> str:
+    """Return the name of the coded tensor to show; raises UsageError when there is none."""
+    coded = [tensor for tensor in tensors if tensor.pipeline != STORED]
+    if wanted is None:
+        if not coded:
+            raise UsageError(f"{path}: no tensor is coded", hint="see 'unweight inspect tensors'")
+        return max(coded, key=lambda tensor: tensor.source_bytes).name
+    names = [tensor.name for tensor in tensors]
+    if wanted not in names:
+        near = get_close_matches(wanted, names, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(near)}?" if near else "see 'unweight inspect tensors'"
+        raise UsageError(f"{path}: no tensor is named {wanted!r}", hint=hint)
+    if wanted not in (tensor.name for tensor in coded):
+        raise UsageError(
+            f"{path}: tensor {wanted!r} is stored unchanged: no stage has touched it",
+            hint="see 'unweight inspect tensors'",
+        )
+    return wanted

@@ -1,0 +1,32 @@
+"""What ``bench`` measured."""
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from unweight_cli.render.layout import table, title
+from unweight_cli.units import count, percent, rate, size
+from unweight_codecs.operations.bench import BenchReport
+
+
+def benchmark(report: BenchReport) -> Iterator[RenderableType]:
+    """Show size and rates of each preset."""
+    yield title(report.source)
+    grid = table(("preset",), ("before", "after", "ratio", "encode", "check", "decode"))
+    for row in report.rows:
+        grid.add_row(
+            row.preset,
+            size(row.source_bytes),
+            size(row.coded_bytes),
+            percent(row.coded_bytes, row.source_bytes, decimals=2),
+            rate(row.source_bytes, row.encode_cpu_seconds),
+            rate(row.source_bytes, row.check_cpu_seconds),
+            rate(row.source_bytes, row.decode_cpu_seconds),
+        )
+    yield grid
+    yield Text(
+        f"Original bytes per CPU-second of one thread, in memory; median of "
+        f"{count(report.repeats, 'run')}; {report.kernel} kernels.",
+        style="dim",
+    )

@@ -1,0 +1,163 @@
+"""What ``inspect`` says about a file, its tensors and the stages of one tensor."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from unweight_cli.histogram import columns
+from unweight_cli.render.layout import INDENT, facts, table, title
+from unweight_cli.units import bits, count, percent, printable, size
+from unweight_codecs.operations.report import HeaderReport, StagesReport, TensorReport
+
+# How a report names the pipeline of a tensor that no stage has touched.
+STORED = "stored"
+
+MAX_VALUE = 160
+CHART_HEIGHT = 6
+CHART_WIDTH = 72
+
+
+def header(report: HeaderReport) -> Iterator[RenderableType]:
+    """Show what the file is, where it came from and what codes it."""
+    yield title(report.path)
+    stored = sum(tensor.pipeline == STORED for tensor in report.tensors)
+    rows: list[tuple[str, RenderableType]] = [
+        ("container", report.container),
+        ("size", f"{size(report.file_bytes)} ({report.file_bytes:,} bytes)"),
+        ("header", size(report.header_bytes)),
+    ]
+    if not report.format_version:
+        rows.append(("tensors", f"{len(report.tensors):,}"))
+        rows.append(("compressed", "no: not written by Unweight"))
+    else:
+        rows += [
+            ("tensors", f"{len(report.tensors):,}, {stored:,} of them stored unchanged"),
+            (
+                "format",
+                f"version {report.format_version}, written by {printable(report.generator)}",
+            ),
+            ("mode", _mode(report)),
+            ("original", f"{size(report.source_bytes)} ({report.source_bytes:,} bytes)"),
+            ("ratio", percent(report.file_bytes, report.source_bytes)),
+            ("SHA-256", report.source_sha256),
+        ]
+    yield facts(rows)
+    yield from _pipelines(report)
+    if report.metadata:
+        yield Text("\nmetadata", style="bold")
+        yield facts((printable(key), _cut(value)) for key, value in sorted(report.metadata.items()))
+
+
+def tensors(listed: Sequence[TensorReport], total: int) -> Iterator[RenderableType]:
+    """Show ``listed`` tensors out of ``total`` with their sizes in the file."""
+    grid = table(("tensor", "dtype", "shape"), ("before", "after", "ratio"))
+    for tensor in listed:
+        grid.add_row(
+            printable(tensor.name),
+            tensor.dtype,
+            shape(tensor),
+            size(tensor.source_bytes),
+            size(tensor.coded_bytes),
+            STORED
+            if tensor.pipeline == STORED
+            else percent(tensor.coded_bytes, tensor.source_bytes),
+        )
+    yield grid
+    if len(listed) < total:
+        yield Text(f"{len(listed):,} of {count(total, 'tensor')}; --limit 0 shows all", style="dim")
+
+
+def stages(report: StagesReport) -> Iterator[RenderableType]:
+    """Show what each stage did to one tensor, the bits it took, and its symbols."""
+    tensor = report.tensor
+    yield title(tensor.name, f"{tensor.dtype} {shape(tensor)} in {report.path}")
+    yield facts(
+        (
+            ("size", f"{size(tensor.source_bytes)} → {size(tensor.coded_bytes)}"),
+            ("ratio", percent(tensor.coded_bytes, tensor.source_bytes, decimals=2)),
+            ("bits each", _bits_each(report)),
+            ("overhead", f"{size(report.overhead_bytes)} for tables, directory and checksums"),
+        )
+    )
+    for stage in report.stages:
+        settings = ", ".join(f"{key}={value}" for key, value in stage.configuration.items())
+        yield Text(f"\n{stage.name}", style="bold").append(f"  {settings}", style="not bold dim")
+        yield facts((label, str(value)) for label, value in stage.facts.items())
+    if report.streams:
+        yield _streams(report)
+    yield from _chart(report)
+
+
+def shape(tensor: TensorReport) -> str:
+    """Return the shape as people write it: ``"4096x4096"``, ``"scalar"``."""
+    return "x".join(str(extent) for extent in tensor.shape) or "scalar"
+
+
+def _cut(value: str) -> str:
+    text = printable(value)
+    return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}… ({len(value):,} characters)"
+
+
+def _mode(report: HeaderReport) -> str:
+    return report.mode if not report.epsilon else f"{report.mode}, ε = {report.epsilon:g}"
+
+
+def _bits_each(report: StagesReport) -> str:
+    return (
+        f"{bits(report.bits_per_element_source)} → {bits(report.bits_per_element_coded)}, "
+        f"entropy bound {bits(report.bits_per_element_bound)}"
+    )
+
+
+def _pipelines(report: HeaderReport) -> Iterator[RenderableType]:
+    for number, pipeline in enumerate(report.pipelines):
+        name = str(pipeline.get("name", number))
+        used = sum(tensor.pipeline == name for tensor in report.tensors)
+        yield Text(f"\npipeline {printable(name)}", style="bold").append(
+            f"  {count(used, 'tensor')}", style="not bold dim"
+        )
+        yield facts(
+            (printable(str(codec.get("name"))), _configuration(codec.get("configuration", {})))
+            for codec in pipeline.get("codecs", ())
+        )
+
+
+def _configuration(configuration: dict[str, object]) -> str:
+    settings = (f"{printable(key)}={value}" for key, value in configuration.items())
+    return ", ".join(settings) or "-"
+
+
+def _streams(report: StagesReport) -> RenderableType:
+    grid = table(("stream", "coders"), ("bits", "values", "bound", "coded", "size"))
+    for stream in report.streams:
+        grid.add_row(
+            stream.name,
+            ", ".join(f"{coder} {chunks}" for coder, chunks in stream.coders.items()),
+            str(stream.bits),
+            f"{stream.values:,}",
+            bits(stream.entropy_bits),
+            bits(stream.coded_bits),
+            size(stream.coded_bytes),
+        )
+    return Padding(grid, (1, 0, 0, INDENT))
+
+
+def _chart(report: StagesReport) -> Iterator[RenderableType]:
+    counts = [number for _, number in report.histogram]
+    lines = columns(counts, height=CHART_HEIGHT, width=CHART_WIDTH)
+    if not lines:
+        return
+    first, last = report.histogram[0][0], report.histogram[-1][0]
+    peak = max(report.histogram, key=lambda bar: bar[1])
+    axis = f"{printable(first)}{printable(last).rjust(len(lines[0]) - len(printable(first)))}"
+    yield Text("symbols", style="bold").append(
+        f"  {len(counts)} of them, most frequent {printable(peak[0])} "
+        f"({percent(peak[1], sum(counts))})",
+        style="not bold dim",
+    )
+    chart = Group(
+        *(Text(line, style="cyan", no_wrap=True) for line in lines), Text(axis, style="dim")
+    )
+    yield Padding(chart, (0, 0, 0, INDENT))

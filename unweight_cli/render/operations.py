@@ -1,0 +1,113 @@
+"""What ``compress``, ``decompress`` and ``verify`` say when they are done."""
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from unweight_cli.kinds import KINDS, kind_of
+from unweight_cli.render.layout import INDENT, facts, table, title
+from unweight_cli.units import count, duration, percent, printable, rate, size
+from unweight_codecs.operations.report import FileReport, OperationReport
+
+
+def compressed(report: OperationReport) -> Iterator[RenderableType]:
+    """Show where the bytes went, how long it took, and how to get the original back."""
+    yield title(f"{report.source} → {report.target}")
+    yield Padding(_sizes(report), (0, 0, 0, INDENT))
+    change = 1 - report.target_bytes / report.source_bytes if report.source_bytes else 0.0
+    yield Text("")
+    yield facts(
+        (
+            ("result", Text(f"{abs(100 * change):.1f} % {'smaller' if change >= 0 else 'larger'}")),
+            ("bit-exact", Text(report.verified, style="green")),
+            ("time", _time(report)),
+            ("restore", Text(f"unweight decompress {shlex.quote(printable(report.target))}")),
+        )
+    )
+
+
+def decompressed(report: OperationReport) -> Iterator[RenderableType]:
+    """Show what was restored and how it was checked."""
+    yield title(f"{report.source} → {report.target}")
+    rows: list[tuple[str, RenderableType]] = [
+        ("size", f"{size(report.source_bytes)} → {size(report.target_bytes)}"),
+        ("bit-exact", Text(report.verified, style="green")),
+        ("time", _time(report)),
+    ]
+    yield facts(rows + _digests(report.files))
+
+
+def verified(report: OperationReport) -> Iterator[RenderableType]:
+    """Show what was checked."""
+    yield title(report.source, "intact")
+    tensors = [tensor for file in report.files for tensor in file.tensors]
+    coded = sum(tensor.pipeline != "stored" for tensor in tensors)
+    rows: list[tuple[str, RenderableType]] = [
+        ("checked", Text(report.verified, style="green")),
+        ("tensors", f"{len(tensors):,}, {coded:,} of them coded"),
+        ("time", _time(report)),
+    ]
+    if report.target:
+        rows.insert(1, ("against", Text(printable(report.target))))
+    yield facts(rows + _digests(report.files))
+
+
+def _sizes(report: OperationReport) -> Table:
+    """Return sizes before and after by kind and dtype; the rows add up to the total."""
+    tensors: Counter[tuple[str, str]] = Counter()
+    before: Counter[tuple[str, str]] = Counter()
+    after: Counter[tuple[str, str]] = Counter()
+    for file in report.files:
+        for tensor in file.tensors:
+            key = kind_of(tensor.name), tensor.dtype
+            tensors[key] += 1
+            before[key] += tensor.source_bytes
+            after[key] += tensor.coded_bytes
+
+    grid = table(("kind", "dtype"), ("tensors", "before", "after", "ratio"))
+    for key in sorted(tensors, key=lambda key: (KINDS.index(key[0]), -before[key], key[1])):
+        _add(grid, *key, f"{tensors[key]:,}", before[key], after[key])
+    headers_before = sum(file.source_bytes for file in report.files) - before.total()
+    headers_after = sum(file.target_bytes for file in report.files) - after.total()
+    _add(grid, "header", "", "", headers_before, headers_after)
+    if report.carried_files:
+        carried = report.carried_bytes
+        _add(grid, "other files", "", "", carried, carried)
+    grid.add_section()
+    _add(
+        grid, "total", "", f"{tensors.total():,}", report.source_bytes, report.target_bytes, "bold"
+    )
+    return grid
+
+
+def _add(
+    grid: Table, kind: str, dtype: str, tensors: str, before: int, after: int, style: str = ""
+) -> None:
+    grid.add_row(
+        kind, dtype, tensors, size(before), size(after), percent(after, before), style=style
+    )
+
+
+def _time(report: OperationReport) -> str:
+    original = report.target_bytes if report.operation == "decompress" else report.source_bytes
+    return (
+        f"{duration(report.seconds)}, {rate(original, report.seconds)}, "
+        f"{count(report.threads, 'thread')}, {report.kernel} kernels"
+    )
+
+
+def _digests(files: tuple[FileReport, ...]) -> list[tuple[str, RenderableType]]:
+    """Return the SHA-256 of each original, named where there are several."""
+    if len(files) == 1:
+        return [("SHA-256", files[0].source_sha256)]
+    return [(_base_name(file.source), f"SHA-256 {file.source_sha256}") for file in files]
+
+
+def _base_name(path: str) -> str:
+    return printable(Path(path).name)

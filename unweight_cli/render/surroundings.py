@@ -1,0 +1,76 @@
+"""What ``codecs`` and ``doctor`` say about an installation."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from unweight_cli.diagnosis import Diagnosis
+from unweight_cli.environment import Space
+from unweight_cli.render.layout import facts, table
+from unweight_cli.units import printable, size
+from unweight_codecs.registry import CodecInfo
+
+REFERENCE_KERNEL = "reference"
+
+
+def codecs(listed: Sequence[CodecInfo]) -> Iterator[RenderableType]:
+    """Show the registered codecs in the order of the pipeline."""
+    grid = table(("slot", "codec", "distribution", "summary"), ())
+    grid.columns[-1].no_wrap = False
+    previous = ""
+    for codec in listed:
+        slot = codec.slot if codec.slot != previous else ""
+        grid.add_row(slot, *map(printable, (codec.name, codec.distribution, codec.summary)))
+        previous = codec.slot
+    yield grid
+
+
+def diagnosis(found: Diagnosis) -> Iterator[RenderableType]:
+    """Show everything that may explain how Unweight behaves here; the verdict comes last."""
+    environment = found.environment
+    yield _section("system")
+    yield facts(
+        (
+            ("unweight", found.version),
+            ("python", f"{environment.python}, {environment.executable}"),
+            ("platform", environment.platform),
+            ("processor", f"{environment.processor}, {environment.processors} usable"),
+            ("features", " ".join(environment.cpu_features) or "none that the kernels use"),
+            ("disk here", _free(environment.working)),
+            ("temporary", _free(environment.temporary)),
+        )
+    )
+    yield _section("kernels")
+    yield facts(
+        (kernel.name, _kernel(kernel.reason, kernel.name == found.kernel))
+        for kernel in found.kernels
+    )
+    yield _section("accelerators")
+    yield facts(
+        (each.name, each.detail or ("available" if each.available else "not available"))
+        for each in found.accelerators
+    )
+    yield _section("packages")
+    versions = {**environment.versions, **environment.optional_versions}
+    yield facts((name, version or "not installed") for name, version in versions.items())
+    yield Text("")
+    if found.kernel == REFERENCE_KERNEL:
+        yield Text("No C kernels: everything works, slower.", style="yellow")
+    if found.problem:
+        yield Text(f"self-test: {printable(found.problem)}", style="red")
+    else:
+        yield Text("self-test: passed, random BF16 values came back bit for bit", style="green")
+
+
+def _section(name: str) -> Text:
+    return Text(name, style="bold")
+
+
+def _free(space: Space) -> str:
+    free = "free space unknown" if space.free_bytes is None else f"{size(space.free_bytes)} free"
+    return f"{free} in {printable(space.directory)}"
+
+
+def _kernel(reason: str, active: bool) -> str:
+    return "in use" if active else reason or "available"
