@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs.errors import UsageError
+from unweight_codecs.kernels import buffers
 from unweight_codecs.kernels.base import ALPHABET, Bytes, FloatFormat, Frequencies
 from unweight_codecs.layouts import WordLayout
 from unweight_codecs.tensor_spec import TensorSpec
@@ -26,7 +27,8 @@ class TensorView:
 
     ``histograms`` has one row per region, a run of consecutive chunks: for floats the counts of
     the exponent and top mantissa bits, shape (regions, 2**histogram_bits); for other words the
-    counts of every byte, shape (regions, 256 * word_bytes).
+    counts of every byte, shape (regions, 256 * word_bytes). With ``sampled`` they stand for all words
+    but were counted on a part of them: a value that was not seen may still occur.
     """
 
     spec: TensorSpec
@@ -35,6 +37,7 @@ class TensorView:
     chunks_per_region: int
     histograms: NDArray[np.int64]
     read: Reader
+    sampled: bool = False
 
     @property
     def chunks(self) -> int:
@@ -48,7 +51,8 @@ class Model:
 
     ``tables`` and ``classes`` are needed by both sides. ``table_of_chunk`` and ``coders`` guide the
     encoder only: a decoder finds the choice for every chunk in the directory. ``symbol_bits`` is the
-    part of ``estimated_bits`` that the symbol stream takes, its tables included.
+    part of ``estimated_bits`` that the symbol stream takes, its tables included. ``sections`` are
+    the stages' parts of the head, written once the model is complete.
     """
 
     spec: TensorSpec
@@ -63,6 +67,7 @@ class Model:
     classes: "ClassMap | None" = None
     symbol_bits: int = 0
     estimated_bits: int = 0
+    sections: tuple[bytes, ...] = ()
 
     @property
     def form(self) -> FloatFormat:
@@ -114,7 +119,8 @@ class Block:
 
     ``words`` holds the span's bytes. Stages add and consume ``streams``: symbols and classes are
     padded to whole groups of 128, planes and top values are not; the escape stream holds the
-    exponents of escaped words. ``coded`` holds the span's chunks one after the other, ``directory``
+    exponents of escaped words. A fused kernel may leave a stream in ``packed`` form only, as raw
+    segments hold it, and count the escapes of each chunk itself. ``coded`` holds the span's chunks one after the other, ``directory``
     a row for each.
     """
 
@@ -122,13 +128,22 @@ class Block:
     count: int
     words: Bytes
     streams: dict[str, Bytes] = field(default_factory=dict)
+    packed: dict[str, Bytes] = field(default_factory=dict)
+    escape_counts: NDArray[np.uint64] | None = None
     coded: Bytes = field(default_factory=lambda: np.zeros(0, np.uint8))
     directory: NDArray[np.void] = field(default_factory=lambda: np.zeros(0, "V1"))
 
     def copy_empty(self) -> "Block":
         """Return a block for the same words, to be filled by decoding ``coded``."""
-        empty = np.empty_like(self.words)
-        return Block(self.first_word, self.count, empty, {}, self.coded, self.directory)
+        empty = buffers.empty(self.words.size)
+        return Block(
+            self.first_word, self.count, empty, coded=self.coded, directory=self.directory
+        )
+
+    def drop_streams(self) -> None:
+        """Free everything but words and coded bytes."""
+        self.streams.clear()
+        self.packed.clear()
 
 
 class Codec(ABC):

@@ -9,12 +9,23 @@ from numpy.typing import NDArray
 from unweight_codecs.codec import Block, Model
 from unweight_codecs.entropy.segments import RANS, RAW
 from unweight_codecs.errors import IntegrityError
+from unweight_codecs.kernels import buffers
 from unweight_codecs.kernels.native import CHUNK16, NativeKernels
 
 
 def split(block: Block, model: Model, native: NativeKernels) -> None:
     """Do what ``outlier`` and ``grid`` do: words → symbols, planes, top and escapes."""
     form = model.form
+    if form.word_bytes == 2 and "top" not in model.coders:
+        parts = native.split16(block.words, block.count, model.chunk_words, form)
+        if parts:
+            symbols, low, top, block.streams["escape"], block.escape_counts = parts
+            block.streams["symbol"] = symbols
+            if form.raw_bits >= 8:
+                block.streams["plane0"] = low
+            if form.raw_bits % 8:
+                block.packed["top"] = top
+            return
     symbols, planes, top = native.split(block.words, block.count, form)
     block.streams["symbol"] = symbols
     for k, plane in enumerate(planes):
@@ -28,7 +39,7 @@ def join(block: Block, model: Model, native: NativeKernels) -> None:
     """Undo ``split``."""
     form = model.form
     number = form.raw_bits // 8
-    planes = np.empty((number, block.count), np.uint8)
+    planes = buffers.empty(number * block.count).reshape(number, block.count)
     for k in range(number):
         planes[k] = block.streams[f"plane{k}"]
     top = np.ascontiguousarray(block.streams.get("top", np.zeros(0, np.uint8)))

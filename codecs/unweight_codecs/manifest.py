@@ -110,7 +110,7 @@ def parse_manifest(text: str) -> Manifest:
         return _parse(document)
     except FormatError as error:
         raise IntegrityError(f"the manifest's source header is damaged: {error}") from None
-    except (KeyError, TypeError, ValueError, binascii.Error) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, binascii.Error) as error:
         raise IntegrityError(f"the manifest is damaged: {quoted(error)}") from None
 
 
@@ -125,9 +125,12 @@ def _check_version(document: Mapping[str, Any]) -> None:
             f"this is {GENERATOR}, which reads up to {FORMAT_MAJOR}.x",
             hint="upgrade unweight",
         )
-    if version[0] < 1:
+    if version[0] < 1 or version[1] < 0:
         raise IntegrityError("the manifest names an impossible format version")
-    unknown = sorted(set(map(str, document.get("features", []))) - KNOWN_FEATURES)
+    features = document.get("features", [])
+    if not isinstance(features, list):
+        raise IntegrityError(f"the manifest's features are not a list but {quoted(features)}")
+    unknown = sorted(set(map(str, features)) - KNOWN_FEATURES)
     if unknown:
         raise FormatError(
             f"the file uses {quoted(unknown)}, which {GENERATOR} does not know; written by {generator}",

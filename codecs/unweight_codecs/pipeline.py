@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from unweight_codecs import fused, payload
 from unweight_codecs.codec import SLOTS_IN_ORDER, Block, Model, Stage, TensorView
-from unweight_codecs.entropy.directory import chunk_lengths, directory_dtype
+from unweight_codecs.entropy.directory import MIN_RECORD_BYTES, chunk_lengths, directory_dtype
 from unweight_codecs.errors import IntegrityError, UsageError
 from unweight_codecs.kernels import kernels
 from unweight_codecs.kernels.native import NativeKernels
@@ -41,6 +41,7 @@ class Pipeline:
         model = Model(tensor.spec, tensor.layout, tensor.chunk_words)
         for stage in self.stages:
             stage.fit(tensor, model)
+        model.sections = tuple(stage.write(model) for stage in self.stages)
         return model
 
     def encode(self, block: Block, model: Model) -> None:
@@ -87,15 +88,12 @@ class Pipeline:
 
     def write_head(self, model: Model, directory: NDArray[np.void]) -> bytes:
         """Return the payload's head."""
-        return payload.write_head(self._sections(model), directory.tobytes())
+        return payload.write_head(model.sections, directory.tobytes())
 
     def head_length(self, model: Model) -> int:
         """Return the length of the payload's head."""
         directory = model.chunks * directory_dtype(model).itemsize
-        return payload.head_length(self._sections(model), directory)
-
-    def _sections(self, model: Model) -> list[bytes]:
-        return [stage.write(model) for stage in self.stages]
+        return payload.head_length(model.sections, directory)
 
     def read_head(self, head: bytes, spec: TensorSpec, payload_bytes: int) -> tuple[Model, NDArray[np.void]]:
         """Rebuild the model and the directory of a payload of ``payload_bytes`` bytes.
@@ -107,6 +105,9 @@ class Pipeline:
         # The chunk size comes first: other stages may need the number of chunks.
         for stage, section in reversed(list(zip(self.stages, parsed.sections, strict=True))):
             stage.read(section, model)
+            # Before any stage allocates by the number of words: each chunk takes a directory row.
+            if model.chunks * MIN_RECORD_BYTES > len(parsed.directory):
+                raise IntegrityError("the chunk directory has a wrong size")
         record = directory_dtype(model)
         size = model.chunks * record.itemsize
         if len(parsed.directory) != size + -size % 8 and len(parsed.directory) - size not in range(16):

@@ -7,7 +7,7 @@ from importlib import metadata
 from typing import Any
 
 from unweight_codecs.codec import SLOTS_IN_ORDER, Stage
-from unweight_codecs.errors import FormatError, UnweightError
+from unweight_codecs.errors import FormatError, UnweightError, quoted
 from unweight_codecs.stages.bound import Bound
 from unweight_codecs.stages.grid import Grid
 from unweight_codecs.stages.outlier import Outlier
@@ -70,7 +70,7 @@ def codec_class(name: str) -> type[Stage]:
     point = _points().get(name)
     if point is None:
         raise FormatError(
-            f"the file needs the codec {name!r}, which is not installed",
+            f"the file needs the codec {quoted(name)}, which is not installed",
             hint="install the package that brings it, or a newer unweight; `unweight codecs` lists what is here",
         )
     loaded = point.load()

@@ -152,7 +152,7 @@ def operation(tensors: tuple[TensorReport, ...]) -> Callable[[str], OperationRep
             cpu_seconds=0.9,
             threads=2,
             kernel="portable",
-            verified="every bit",
+            verified="bit-exact: verified",
         )
 
     return report
@@ -173,7 +173,12 @@ def header_report(tensors: tuple[TensorReport, ...]) -> HeaderReport:
         source_sha256=SHA256,
         source_header_bytes=1_000,
         pipelines=(
-            {"name": "default", "codecs": [{"name": "grid", "configuration": {"bits": 12}}]},
+            {
+                "stages": [
+                    {"name": "outlier", "configuration": {}},
+                    {"name": "grid", "configuration": {"bits": 12}},
+                ]
+            },
         ),
         metadata={"format": "pt", "long": "x" * 1000},
         tensors=tensors,

@@ -18,8 +18,8 @@ import unweight_codecs.operations.compress as module
 def compress(source, target, options, progress):
     progress.begin("model-00001-of-00002-with-a-long-name.safetensors", 1_000_000)
     progress.advance(500_000)
-    print("ready", file=sys.stderr, flush=True)
     try:
+        print("ready", file=sys.stderr, flush=True)
         time.sleep(SECONDS)
     finally:
         print("cleaned", file=sys.stderr, flush=True)

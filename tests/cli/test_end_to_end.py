@@ -64,7 +64,12 @@ def test_compress_and_decompress(model: Path, capsys: pytest.CaptureFixture[str]
     assert run(["compress", str(model)]) == 0
     coded = model.with_name("model.unweight.safetensors")
     page = capsys.readouterr()
-    for words in ("embedding", "feed-forward", "bit-exact", "MB/s", f"unweight decompress {coded}"):
+    for words in (
+        "embedding",
+        "feed-forward",
+        "bit-exact: verified",
+        f"unweight decompress {coded}",
+    ):
         assert words in page.out
     assert page.err == ""
     assert coded.stat().st_size < 0.75 * len(original)
@@ -221,16 +226,21 @@ def test_inspect_stages_of_a_named_tensor(coded: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("tensor", "words"),
     [
-        ("model.layers.0.mlp.up_prj.weight", "did you mean model.layers.0.mlp.up_proj.weight"),
-        ("zzz", "inspect tensors"),
-        ("model.layers.0.input_layernorm.weight", "stored unchanged"),
+        ("model.layers.0.mlp.up_prj.weight", "did you mean 'model.layers.0.mlp.up_proj.weight'"),
+        ("zzz", "no tensor 'zzz'"),
     ],
 )
-def test_inspect_stages_of_a_tensor_it_cannot_show(
+def test_inspect_stages_of_an_unknown_tensor(
     tensor: str, words: str, coded: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["inspect", "stages", str(coded), "--tensor", tensor]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_inspect_stages_of_a_stored_tensor(coded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "model.layers.0.input_layernorm.weight"
+    assert run(["inspect", "stages", str(coded), "--tensor", name]) == 3
+    assert "stored unchanged" in capsys.readouterr().err
 
 
 def test_inspect_stages_of_a_file_without_coded_tensors(

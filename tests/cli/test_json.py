@@ -6,6 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+
 from unweight_cli.app import run
 from unweight_cli.diagnosis import Diagnosis
 from unweight_cli.environment import Environment, Space

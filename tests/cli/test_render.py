@@ -49,7 +49,7 @@ def test_compress_says_what_was_verified_and_what_to_run_next(
 ) -> None:
     text = shown(operations.compressed(operation("compress")))
     assert "33.4 % smaller" in text
-    assert row(text, "bit-exact")[-1].strip() == "every bit"
+    assert row(text, "checked")[-1].strip() == "bit-exact: verified"
     assert "unweight decompress model.unweight.safetensors" in text
     assert "2 threads" in text
     assert "portable kernels" in text
@@ -119,7 +119,8 @@ def test_header_names_the_error_bound(header_report: HeaderReport) -> None:
 def test_tensor_names_are_complete_and_harmless(header_report: HeaderReport, width: int) -> None:
     listed = header_report.tensors
     text = shown(inspection.tensors(listed, len(listed)), width)
-    names = "".join(line.split("  ")[0].strip() for line in text.splitlines())
+    column = text.splitlines()[0].index("dtype")
+    names = "".join(line[:column].strip() for line in text.splitlines())
     assert "model.layers.0.self_attn.q_proj.weight" in names
     assert r"evil\x1b[31m[bold]\nname" in names
     assert "\x1b" not in text

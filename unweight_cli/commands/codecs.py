@@ -10,7 +10,7 @@ EXAMPLES = examples("unweight codecs", "unweight codecs --json | jq -r '.codecs[
 
 def codecs(json: Json = False, debug: Debug = False) -> None:
     """List the codecs that pipelines are made of and their packages."""
-    from unweight_cli.render.surroundings import codecs as view
+    from unweight_cli.render.registry import codecs as view
     from unweight_codecs.registry import list_codecs
 
     listed = list_codecs()

@@ -59,6 +59,8 @@ def compress(
     becomes model.unweight.safetensors, a directory DIR becomes DIR.unweight.
     """
     require_exists(path)
+    if recipe is not None:
+        require_exists(recipe)
     from unweight_cli.render.operations import compressed
     from unweight_codecs.operations.compress import CompressOptions
     from unweight_codecs.operations.compress import compress as run

@@ -15,7 +15,7 @@ def doctor(json: Json = False, debug: Debug = False) -> None:
     Exit code 4 means that the self-test failed: do not trust results of this installation.
     """
     from unweight_cli.diagnosis import diagnose
-    from unweight_cli.render.surroundings import diagnosis
+    from unweight_cli.render.diagnosis import diagnosis
 
     found = diagnose()
     emit(found.to_dict(), lambda: diagnosis(found), as_json=json)

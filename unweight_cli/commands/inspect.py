@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -28,10 +27,6 @@ STAGES_EXAMPLES = examples(
     "unweight inspect stages model.unweight.safetensors",
     "unweight inspect stages model.unweight.safetensors --tensor model.embed_tokens.weight",
 )
-
-
-# How a report names the pipeline of a tensor that no stage has touched.
-STORED: Final = "stored"
 
 
 class Order(StrEnum):
@@ -98,27 +93,16 @@ def stages(
     from unweight_cli.render.inspection import stages as view
     from unweight_codecs.operations.inspect import inspect_header, inspect_stages
 
-    chosen = _choose(path, inspect_header(path).tensors, tensor)
+    chosen = tensor or _largest_coded(path, inspect_header(path).tensors)
     report = inspect_stages(path, chosen)
     note = [] if tensor else [Text("The largest coded tensor; --tensor NAME shows another.\n")]
     emit(report.to_dict(), lambda: (*note, *view(report)), as_json=json)
 
 
-def _choose(path: Path, tensors: "Sequence[TensorReport]", wanted: str | None) -> str:
-    """Return the name of the coded tensor to show; raises UsageError when there is none."""
+def _largest_coded(path: Path, tensors: "Sequence[TensorReport]") -> str:
+    from unweight_codecs.operations.tensor_rows import STORED
+
     coded = [tensor for tensor in tensors if tensor.pipeline != STORED]
-    if wanted is None:
-        if not coded:
-            raise UsageError(f"{path}: no tensor is coded", hint="see 'unweight inspect tensors'")
-        return max(coded, key=lambda tensor: tensor.source_bytes).name
-    names = [tensor.name for tensor in tensors]
-    if wanted not in names:
-        near = get_close_matches(wanted, names, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else "see 'unweight inspect tensors'"
-        raise UsageError(f"{path}: no tensor is named {wanted!r}", hint=hint)
-    if wanted not in (tensor.name for tensor in coded):
-        raise UsageError(
-            f"{path}: tensor {wanted!r} is stored unchanged: no stage has touched it",
-            hint="see 'unweight inspect tensors'",
-        )
-    return wanted
+    if not coded:
+        raise UsageError(f"{path}: no tensor is coded", hint="see 'unweight inspect tensors'")
+    return max(coded, key=lambda tensor: tensor.source_bytes).name

@@ -7,12 +7,10 @@ from rich.padding import Padding
 from rich.text import Text
 
 from unweight_cli.histogram import columns
-from unweight_cli.render.layout import INDENT, facts, table, title
+from unweight_cli.render.layout import INDENT, Name, facts, table, title
 from unweight_cli.units import bits, count, percent, printable, size
 from unweight_codecs.operations.report import HeaderReport, StagesReport, TensorReport
-
-# How a report names the pipeline of a tensor that no stage has touched.
-STORED = "stored"
+from unweight_codecs.operations.tensor_rows import STORED
 
 MAX_VALUE = 160
 CHART_HEIGHT = 6
@@ -55,7 +53,7 @@ def tensors(listed: Sequence[TensorReport], total: int) -> Iterator[RenderableTy
     grid = table(("tensor", "dtype", "shape"), ("before", "after", "ratio"))
     for tensor in listed:
         grid.add_row(
-            printable(tensor.name),
+            Name(tensor.name),
             tensor.dtype,
             shape(tensor),
             size(tensor.source_bytes),
@@ -107,20 +105,17 @@ def _mode(report: HeaderReport) -> str:
 def _bits_each(report: StagesReport) -> str:
     return (
         f"{bits(report.bits_per_element_source)} → {bits(report.bits_per_element_coded)}, "
-        f"entropy bound {bits(report.bits_per_element_bound)}"
+        f"order-0 entropy {bits(report.bits_per_element_bound)}"
     )
 
 
 def _pipelines(report: HeaderReport) -> Iterator[RenderableType]:
-    for number, pipeline in enumerate(report.pipelines):
-        name = str(pipeline.get("name", number))
-        used = sum(tensor.pipeline == name for tensor in report.tensors)
-        yield Text(f"\npipeline {printable(name)}", style="bold").append(
-            f"  {count(used, 'tensor')}", style="not bold dim"
-        )
+    for number, pipeline in enumerate(report.pipelines, start=1):
+        label = "pipeline" if len(report.pipelines) == 1 else f"pipeline {number}"
+        yield Text(f"\n{label}", style="bold")
         yield facts(
-            (printable(str(codec.get("name"))), _configuration(codec.get("configuration", {})))
-            for codec in pipeline.get("codecs", ())
+            (printable(str(stage["name"])), _configuration(stage["configuration"]))
+            for stage in pipeline["stages"]
         )
 
 
@@ -130,7 +125,7 @@ def _configuration(configuration: dict[str, object]) -> str:
 
 
 def _streams(report: StagesReport) -> RenderableType:
-    grid = table(("stream", "coders"), ("bits", "values", "bound", "coded", "size"))
+    grid = table(("stream", "coders"), ("bits", "values", "entropy", "coded", "size"))
     for stream in report.streams:
         grid.add_row(
             stream.name,
@@ -152,9 +147,8 @@ def _chart(report: StagesReport) -> Iterator[RenderableType]:
     first, last = report.histogram[0][0], report.histogram[-1][0]
     peak = max(report.histogram, key=lambda bar: bar[1])
     axis = f"{printable(first)}{printable(last).rjust(len(lines[0]) - len(printable(first)))}"
-    yield Text("symbols", style="bold").append(
-        f"  {len(counts)} of them, most frequent {printable(peak[0])} "
-        f"({percent(peak[1], sum(counts))})",
+    yield Text("\nsymbols", style="bold").append(
+        f"  most frequent: {printable(peak[0])} ({percent(peak[1], sum(counts))})",
         style="not bold dim",
     )
     chart = Group(

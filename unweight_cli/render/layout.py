@@ -3,15 +3,39 @@
 from collections.abc import Iterable, Sequence
 
 from rich import box
-from rich.console import RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from unweight_cli.units import printable
 
-MIN_FIRST_WIDTH = 8
+MIN_NAME_WIDTH = 12
 INDENT = 2
+
+
+class Name:
+    """A dotted name from a file; where it does not fit on a line, it goes on after a dot."""
+
+    def __init__(self, text: str) -> None:
+        """Show ``text``, whatever characters it holds."""
+        self.text = printable(text)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """Ask for one line, but make do with less."""
+        length = cell_len(self.text)
+        return Measurement(min(length, MIN_NAME_WIDTH), length)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Give as many lines as the width asks for, all but the first indented."""
+        rest, width = self.text, options.max_width
+        while cell_len(rest) > width:
+            cut = rest.rfind(".", INDENT + 1, width) + 1 or width
+            yield Text(rest[:cut])
+            rest = " " * INDENT + rest[cut:]
+        yield Text(rest)
 
 
 def table(left: Sequence[str], right: Sequence[str]) -> Table:
@@ -27,7 +51,7 @@ def table(left: Sequence[str], right: Sequence[str]) -> Table:
         header_style="bold",
     )
     first, *rest = left
-    grid.add_column(first, overflow="fold", min_width=MIN_FIRST_WIDTH)
+    grid.add_column(first, overflow="fold")
     for name in rest:
         grid.add_column(name, no_wrap=True)
     for name in right:

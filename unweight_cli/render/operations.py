@@ -14,6 +14,7 @@ from unweight_cli.kinds import KINDS, kind_of
 from unweight_cli.render.layout import INDENT, facts, table, title
 from unweight_cli.units import count, duration, percent, printable, rate, size
 from unweight_codecs.operations.report import FileReport, OperationReport
+from unweight_codecs.operations.tensor_rows import STORED
 
 
 def compressed(report: OperationReport) -> Iterator[RenderableType]:
@@ -25,7 +26,7 @@ def compressed(report: OperationReport) -> Iterator[RenderableType]:
     yield facts(
         (
             ("result", Text(f"{abs(100 * change):.1f} % {'smaller' if change >= 0 else 'larger'}")),
-            ("bit-exact", Text(report.verified, style="green")),
+            ("checked", Text(report.verified, style="green")),
             ("time", _time(report)),
             ("restore", Text(f"unweight decompress {shlex.quote(printable(report.target))}")),
         )
@@ -37,17 +38,17 @@ def decompressed(report: OperationReport) -> Iterator[RenderableType]:
     yield title(f"{report.source} → {report.target}")
     rows: list[tuple[str, RenderableType]] = [
         ("size", f"{size(report.source_bytes)} → {size(report.target_bytes)}"),
-        ("bit-exact", Text(report.verified, style="green")),
+        ("checked", Text(report.verified, style="green")),
         ("time", _time(report)),
     ]
-    yield facts(rows + _digests(report.files))
+    yield from _with_digests(rows, report.files)
 
 
 def verified(report: OperationReport) -> Iterator[RenderableType]:
     """Show what was checked."""
     yield title(report.source, "intact")
     tensors = [tensor for file in report.files for tensor in file.tensors]
-    coded = sum(tensor.pipeline != "stored" for tensor in tensors)
+    coded = sum(tensor.pipeline != STORED for tensor in tensors)
     rows: list[tuple[str, RenderableType]] = [
         ("checked", Text(report.verified, style="green")),
         ("tensors", f"{len(tensors):,}, {coded:,} of them coded"),
@@ -55,7 +56,7 @@ def verified(report: OperationReport) -> Iterator[RenderableType]:
     ]
     if report.target:
         rows.insert(1, ("against", Text(printable(report.target))))
-    yield facts(rows + _digests(report.files))
+    yield from _with_digests(rows, report.files)
 
 
 def _sizes(report: OperationReport) -> Table:
@@ -95,18 +96,23 @@ def _add(
 
 
 def _time(report: OperationReport) -> str:
-    original = report.target_bytes if report.operation == "decompress" else report.source_bytes
+    original = report.source_bytes if report.operation == "compress" else report.target_bytes
     return (
         f"{duration(report.seconds)}, {rate(original, report.seconds)}, "
         f"{count(report.threads, 'thread')}, {report.kernel} kernels"
     )
 
 
-def _digests(files: tuple[FileReport, ...]) -> list[tuple[str, RenderableType]]:
-    """Return the SHA-256 of each original, named where there are several."""
+def _with_digests(
+    rows: list[tuple[str, RenderableType]], files: tuple[FileReport, ...]
+) -> Iterator[RenderableType]:
+    """Give the facts and the SHA-256 of the original, or its start for each of several."""
     if len(files) == 1:
-        return [("SHA-256", files[0].source_sha256)]
-    return [(_base_name(file.source), f"SHA-256 {file.source_sha256}") for file in files]
+        yield facts([*rows, ("SHA-256", files[0].source_sha256)])
+    else:
+        yield facts(rows)
+        yield Text("\nSHA-256", style="bold")
+        yield facts((_base_name(file.source), f"{file.source_sha256[:16]}…") for file in files)
 
 
 def _base_name(path: str) -> str:

@@ -15,6 +15,7 @@ from unweight_codecs.containers.base import ContainerIndex, FileSource, TensorEn
 from unweight_codecs.containers.sniff import read_index
 from unweight_codecs.entropy.directory import chunk_lengths
 from unweight_codecs.errors import IntegrityError, UnweightError, UsageError, quoted
+from unweight_codecs.kernels import buffers
 from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.manifest import MANIFEST_KEY, Manifest
 from unweight_codecs.pipeline import Pipeline, pipeline_from_dict
@@ -100,11 +101,12 @@ class ArchiveReader:
         model = head.model
         last = min(first_chunk + chunks, model.chunks)
         begin = int(head.ends[first_chunk - 1]) if first_chunk else 0
-        coded = np.empty(int(head.ends[last - 1]) - begin, np.uint8)
+        coded = buffers.empty(int(head.ends[last - 1]) - begin)
         first_word = first_chunk * model.chunk_words
         count = min(last * model.chunk_words, model.layout.words) - first_word
-        words = np.empty(count * model.layout.word_bytes, np.uint8)
-        block = Block(first_word, count, words, {}, coded, head.directory[first_chunk:last])
+        words = buffers.empty(count * model.layout.word_bytes)
+        directory = head.directory[first_chunk:last]
+        block = Block(first_word, count, words, coded=coded, directory=directory)
         try:
             self._source.read_into(head.chunks_offset + begin, memoryview(coded))
             head.pipeline.decode(block, model)
@@ -115,7 +117,7 @@ class ArchiveReader:
 
     def read_stored(self, here: TensorEntry, start: int, length: int) -> Bytes:
         """Return ``length`` bytes of a stored tensor from byte ``start``."""
-        data = np.empty(length, np.uint8)
+        data = buffers.empty(length)
         self._source.read_into(here.offset + start, memoryview(data))
         return data
 

@@ -12,7 +12,7 @@ from unweight_codecs.manifest import CodedTensor, Manifest
 from unweight_codecs.output import write_all
 from unweight_codecs.pipeline import Pipeline
 
-MIN_CODED_BYTES = 512  # head, table and lane states alone take about 300 bytes
+MIN_CODED_BYTES = 4096  # below, head, table and lane states eat most of what coding saves
 
 
 class ArchiveWriter:

@@ -9,6 +9,7 @@ from unweight_codecs.codec import Block, Model
 from unweight_codecs.errors import IntegrityError
 
 LENGTH_BITS, TABLE_BITS = 20, 8
+MIN_RECORD_BYTES: Final = 12  # a row has at least one stream
 CODERS: Final = ("raw", "constant", "rans", "zstd")  # the value in an entry is the position here
 
 LOCATED = np.dtype(

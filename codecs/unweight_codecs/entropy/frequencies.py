@@ -15,6 +15,8 @@ from unweight_codecs.kernels.base import ALPHABET, SLOTS, Frequencies
 Counts = NDArray[np.int64]  # shape (…, 256)
 
 COST_BITS = 12  # code lengths are counted in 1/4096 bit
+_ROUNDS = 3  # of Lloyd's algorithm; more gain nothing measurable
+_TWO_BYTES = 0x80  # frequencies from here up take two bytes
 _ABSENT = 16 << COST_BITS  # what a symbol without a frequency is taken to cost
 
 
@@ -38,29 +40,29 @@ def code_lengths() -> NDArray[np.int64]:
     return lengths
 
 
-def normalise(counts: Counts) -> NDArray[np.uint16]:
-    """Scale one histogram (256,) to frequencies that sum to 4096, at least 1 for every used symbol.
+def normalise(counts: Counts) -> Frequencies:
+    """Scale histograms (rows, 256) to frequencies whose rows sum to 4096, used symbols at least 1.
 
     Fractions are rounded by largest remainder; what the minimum of 1 adds is taken from the
-    largest frequencies, where it costs least.
+    largest frequencies, where it costs least. A row without counts gives all to symbol 0.
     """
-    total = int(counts.sum())
-    if total == 0:
-        raise ValueError("an empty histogram has no frequencies")
+    counts = np.where((counts.sum(axis=1) == 0)[:, None] & (np.arange(ALPHABET) == 0), 1, counts)
+    totals = counts.sum(axis=1)[:, None]
     scaled = counts * SLOTS
-    frequencies = np.where(counts > 0, np.maximum(scaled // total, 1), 0)
-    missing = SLOTS - int(frequencies.sum())
-    if missing > 0:
-        order = np.argsort(-(scaled % total), kind="stable")
-        frequencies[order[:missing]] += 1
-    for _ in range(-missing):
-        frequencies[np.argmax(frequencies)] -= 1
+    frequencies = np.maximum(scaled // totals, counts > 0)
+    missing = SLOTS - frequencies.sum(axis=1)
+    order = np.argsort(-(scaled % totals), axis=1, kind="stable")
+    bonus = np.arange(ALPHABET) < missing[:, None]
+    np.put_along_axis(frequencies, order, np.take_along_axis(frequencies, order, axis=1) + bonus, axis=1)
+    for row in np.flatnonzero(missing < 0):
+        for _ in range(-int(missing[row])):
+            frequencies[row, np.argmax(frequencies[row])] -= 1
     return frequencies.astype(np.uint16)
 
 
-def cost(counts: Counts, frequencies: NDArray[np.uint16]) -> int:
-    """Return the bits that coding ``counts`` with ``frequencies`` takes, rounded up."""
-    units = int((counts * code_lengths()[frequencies]).sum())
+def costs(counts: Counts, frequencies: Frequencies) -> NDArray[np.int64]:
+    """Return the bits that coding each histogram (rows, 256) with its table takes, rounded up."""
+    units = (counts * code_lengths()[frequencies]).sum(axis=1)
     return -(-units >> COST_BITS)
 
 
@@ -83,19 +85,19 @@ def cluster(counts: Counts, limit: int) -> tuple[Frequencies, NDArray[np.uint8],
 
 
 def _lloyd(counts: Counts, number: int) -> tuple[Frequencies, NDArray[np.uint8], int]:
-    totals = np.maximum(counts.sum(axis=1), 1)
-    mean = (counts * np.arange(ALPHABET)).sum(axis=1) * (1 << 16) // totals
-    choice = np.empty(len(counts), np.int64)
-    choice[np.argsort(mean, kind="stable")] = np.arange(len(counts)) * number // len(counts)
-    for _ in range(6 if number > 1 else 0):
-        lengths = code_lengths()[_pooled(counts, choice)]
-        nearest = (counts @ lengths.T).argmin(axis=1)
-        if np.array_equal(nearest, choice):
-            break
-        choice = _renumbered(nearest)
-    tables = _pooled(counts, choice)
-    total = sum(cost(row, tables[k]) for row, k in zip(counts, choice, strict=True))
-    total += 8 * sum(len(serialise(table)) for table in tables)
+    choice = np.zeros(len(counts), np.int64)
+    if number > 1:
+        totals = np.maximum(counts.sum(axis=1), 1)
+        mean = counts @ np.arange(ALPHABET) * (1 << 16) // totals
+        choice[np.argsort(mean, kind="stable")] = np.arange(len(counts)) * number // len(counts)
+        for _ in range(_ROUNDS):
+            lengths = code_lengths()[normalise(_pooled(counts, choice))]
+            nearest = _renumbered((counts @ lengths.T).argmin(axis=1))
+            if np.array_equal(nearest, choice):
+                break
+            choice = nearest
+    tables = normalise(_pooled(counts, choice))
+    total = int(costs(counts, tables[choice]).sum() + 8 * serialised_sizes(tables).sum())
     return tables, choice.astype(np.uint8), total
 
 
@@ -104,14 +106,15 @@ def _renumbered(choice: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.unique(choice, return_inverse=True)[1].astype(np.int64)
 
 
-def _pooled(counts: Counts, choice: NDArray[np.int64]) -> Frequencies:
-    rows = []
-    for k in range(int(choice.max(initial=0)) + 1):
-        pooled = counts[choice == k].sum(axis=0)
-        if not pooled.any():
-            pooled[0] = 1
-        rows.append(normalise(pooled))
-    return np.stack(rows)
+def _pooled(counts: Counts, choice: NDArray[np.int64]) -> Counts:
+    tables = np.arange(int(choice.max(initial=0)) + 1)
+    return (choice == tables[:, None]).astype(np.int64) @ counts
+
+
+def serialised_sizes(frequencies: Frequencies) -> NDArray[np.int64]:
+    """Return the bytes that ``serialise`` gives for each table."""
+    used = ALPHABET - np.argmax(frequencies[:, ::-1] > 0, axis=1)
+    return 1 + used + np.count_nonzero(frequencies >= _TWO_BYTES, axis=1)
 
 
 def serialise(frequencies: NDArray[np.uint16]) -> bytes:

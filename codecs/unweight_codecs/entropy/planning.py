@@ -10,7 +10,7 @@ from unweight_codecs.entropy import frequencies, zstd
 from unweight_codecs.kernels import kernels
 from unweight_codecs.kernels.base import ALPHABET, Bytes
 
-SAMPLE_WORDS = 1 << 14  # per region: enough to see whether a plane is uniform
+SAMPLE_WORDS = 1 << 12  # per region: enough to see whether a plane is uniform
 WORTH_CODING = 0.985  # a plane that would keep more than this of its size stays raw
 ZSTD_LEVEL = 3
 ZSTD_GAIN = 0.97  # zstd has to beat order-0 by this much, as it decodes slower
@@ -49,16 +49,15 @@ def _float_fields(model: Model) -> list[_Field]:
 def _plan_float_planes(tensor: TensorView, model: Model, tables: int) -> None:
     fields = [field for field in _float_fields(model) if field.bits]
     sampled = _field_counts(tensor, fields, SAMPLE_WORDS)
-    worthwhile = [
-        field
-        for field in fields
-        if _order0_bits(sampled[field.stream]) < WORTH_CODING * 8 * sampled[field.stream].sum()
-        and _order0_bits(sampled[field.stream])
-        < WORTH_CODING * model.streams()[field.stream] * sampled[field.stream].sum()
-    ]
+    worthwhile = [field for field in fields if _shrinks(sampled[field.stream], model, field)]
     full = _field_counts(tensor, worthwhile, tensor.chunk_words * tensor.chunks_per_region)
     for field in worthwhile:
         _fit(tensor, model, field.stream, full[field.stream], tables)
+
+
+def _shrinks(sampled: NDArray[np.int64], model: Model, field: _Field) -> bool:
+    raw = model.streams()[field.stream] * int(sampled.sum())
+    return _order0_bits(sampled) < WORTH_CODING * raw
 
 
 def _plan_byte_planes(tensor: TensorView, model: Model, tables: int) -> None:
@@ -92,8 +91,7 @@ def _fit(
 
 
 def _order0_bits(counts: NDArray[np.int64]) -> int:
-    used = counts[counts.sum(axis=1) > 0]
-    return sum(frequencies.cost(row, frequencies.normalise(row)) for row in used)
+    return int(frequencies.costs(counts, frequencies.normalise(counts)).sum())
 
 
 def _zstd_share(plane: Bytes) -> float:

@@ -10,7 +10,7 @@ from unweight_codecs.entropy import zstd
 from unweight_codecs.entropy.directory import CODERS, entry
 from unweight_codecs.entropy.planning import ZSTD_LEVEL
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels import kernels
+from unweight_codecs.kernels import buffers, kernels
 from unweight_codecs.kernels.base import SEGMENT, Bytes, Frequencies, padded
 
 RANS_OVERHEAD_BYTES = 96  # 32 states of 4 bytes, of which about 32 hold payload
@@ -30,36 +30,53 @@ def encode_stream(block: Block, model: Model, stream: str, bits: int) -> list[Se
     """Code one stream of a block; one segment per chunk."""
     if stream == "escape":
         return _encode_escapes(block, model)
-    values = block.streams[stream]
-    chunks = [
+    spans = [
         slice(first, min(first + model.chunk_words, block.count))
         for first in range(0, block.count, model.chunk_words)
     ]
-    constant = [_is_constant(values[part]) for part in chunks]
+    packed = block.packed.get(stream)
+    if packed is not None and not _may_be_constant(packed, spans, bits):
+        return [_raw(packed, span, bits) for span in spans]
+    values = block.streams.get(stream)
+    if values is None:
+        values = kernels().unpack_bits(block.packed[stream], block.count, bits)
+    constant = [_is_constant(values[span]) for span in spans]
+    varied = [i for i in range(len(spans)) if not constant[i]]
     coded: dict[int, Segment] = {}
     if model.coders.get(stream) == "rans":
-        varied = [i for i in range(len(chunks)) if not constant[i]]
         coded = _encode_rans(block, model, stream, varied)
     elif model.coders.get(stream) == "zstd":
-        for i, part in enumerate(chunks):
-            if not constant[i]:
-                data = zstd.compress(values[part].tobytes(), ZSTD_LEVEL)
-                coded[i] = Segment(np.frombuffer(data, np.uint8), entry("zstd", 0, len(data)))
-    packed = None
+        coded = {i: _encode_zstd(values[spans[i]]) for i in varied}
     out = []
-    for i, part in enumerate(chunks):
+    for i, span in enumerate(spans):
         if constant[i]:
-            out.append(Segment(values[part.start : part.start + 1], entry("constant", 0, 1)))
-            continue
-        size = raw_size(part.stop - part.start, bits)
-        if i in coded and coded[i].data.size < size:
+            out.append(Segment(values[span.start : span.start + 1], entry("constant", 0, 1)))
+        elif i in coded and coded[i].data.size < raw_size(span.stop - span.start, bits):
             out.append(coded[i])
-            continue
-        if packed is None:  # chunks are multiples of 8 values, so each starts at a whole byte
-            packed = values[: block.count] if bits == 8 else kernels().pack_bits(values[: block.count], bits)
-        start = part.start * bits // 8
-        out.append(Segment(packed[start : start + size], entry("raw", 0, size)))
+        else:
+            if packed is None:
+                used = values[: block.count]
+                packed = used if bits == 8 else kernels().pack_bits(used, bits)
+            out.append(_raw(packed, span, bits))
     return out
+
+
+def _raw(packed: Bytes, span: slice, bits: int) -> Segment:
+    # Chunks are multiples of 8 values, so each starts at a whole byte.
+    start, size = span.start * bits // 8, raw_size(span.stop - span.start, bits)
+    return Segment(packed[start : start + size], entry("raw", 0, size))
+
+
+def _encode_zstd(values: Bytes) -> Segment:
+    data = zstd.compress(values.tobytes(), ZSTD_LEVEL)
+    return Segment(np.frombuffer(data, np.uint8), entry("zstd", 0, len(data)))
+
+
+def _may_be_constant(packed: Bytes, spans: list[slice], bits: int) -> bool:
+    """Whether some chunk begins with equal values, so that unpacking it is worth a look."""
+    starts = (packed[span.start * bits // 8 :][: 8 * bits] for span in spans)
+    firsts = (kernels().unpack_bits(start, 8 * start.size // bits, bits) for start in starts)
+    return any(bool(np.all(first == first[0])) for first in firsts)
 
 
 def decode_stream(
@@ -69,7 +86,7 @@ def decode_stream(
     if stream == "escape":
         _decode_escapes(block, model, located)
         return
-    values = np.empty(padded(block.count), np.uint8)
+    values = buffers.empty(padded(block.count))
     for i, segment in enumerate(located):
         part = values[i * model.chunk_words : i * model.chunk_words + int(segment["count"])]
         data = block.coded[int(segment["offset"]) :][: int(segment["length"])]
@@ -119,8 +136,10 @@ def _encode_rans(block: Block, model: Model, stream: str, varied: list[int]) -> 
     wanted["count"] = np.minimum(block.count - wanted["start"].astype(np.int64), model.chunk_words)
     if classes is None:
         wanted["table"] = model.table_of_chunk[stream][first_chunk + np.array(varied)]
-    values = np.zeros(padded(block.count), np.uint8)
-    values[: block.count] = block.streams[stream][: block.count]
+    values = block.streams[stream]
+    if values.size != padded(block.count):
+        values = buffers.empty(padded(block.count))
+        values[: block.count] = block.streams[stream]
     values[block.count :] = np.argmax(tables[0 if classes is not None else int(wanted["table"][-1])])
     coded = kernels().rans_encode(values, wanted, tables, classes)
     return {
@@ -163,7 +182,9 @@ def _escapes_per_chunk(block: Block, model: Model) -> NDArray[np.int64]:
 
 def _encode_escapes(block: Block, model: Model) -> list[Segment]:
     width = model.form.escape_bytes
-    ends = np.cumsum(_escapes_per_chunk(block, model)) * width
+    counts = block.escape_counts
+    counts = _escapes_per_chunk(block, model) if counts is None else counts.astype(np.int64)
+    ends = np.cumsum(counts) * width
     escapes = block.streams["escape"]
     starts = np.concatenate([[0], ends[:-1]])
     return [

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs.errors import IntegrityError, UnweightError
+from unweight_codecs.kernels import buffers
 from unweight_codecs.kernels.base import (
     SEGMENT,
     STATE_LOW,
@@ -21,6 +22,7 @@ LIBRARY_STEM: Final = "_native"
 LIBRARY_SUFFIXES: Final = (".so", ".dylib", ".dll")
 INSTRUCTION_SETS: Final = ("avx512", "avx2", "portable")  # best first
 _HISTOGRAM_SCRATCH: Final = 4 << 14
+_SPARE: Final = 64  # bytes a vector store may write beyond the end
 
 # Mirrors uw_chunk16 of src/unweight.h.
 CHUNK16 = np.dtype(
@@ -79,6 +81,7 @@ _SIGNATURES: Final = {
     "uw_select": (_INT, [ctypes.c_char_p]),
     "uw_histogram": (_INT, [_P, _U64, _U32, _U32, _U32, _P, _P]),
     "uw_split": (None, [_P, _U64, _P, _P, _P, _U64, _P]),
+    "uw_split16": (_I64, [_P, _U64, _U64, _P, _P, _P, _P, _P, _P]),
     "uw_join": (None, [_P, _P, _U64, _P, _U64, _P, _P]),
     "uw_collect_escapes": (_U64, [_P, _P, _U64, _P, _P]),
     "uw_patch": (_INT, [_P, _U64, _P, _P, _U64, _P]),
@@ -116,18 +119,41 @@ class NativeKernels:
 
     def split(self, words: Bytes, count: int, form: FloatFormat) -> tuple[Bytes, Bytes, Bytes]:
         """Split ``count`` words into padded symbols, byte planes (planes, count) and top values."""
-        symbols = np.zeros(padded(count), np.uint8)
-        planes = np.empty((form.raw_bits // 8, count), np.uint8)
-        top = np.empty(count if form.raw_bits % 8 else 0, np.uint8)
+        symbols = buffers.empty(padded(count))
+        symbols[count:] = 0
+        planes = buffers.empty(form.raw_bits // 8 * count).reshape(-1, count)
+        top = buffers.empty(count if form.raw_bits % 8 else 0)
         self._library.uw_split(
             words.ctypes.data, count, ctypes.byref(_format(form)), symbols.ctypes.data,
             planes.ctypes.data, count, top.ctypes.data,
         )  # fmt: skip
         return symbols, planes, top
 
+    def split16(
+        self, words: Bytes, count: int, chunk_words: int, form: FloatFormat
+    ) -> tuple[Bytes, Bytes, Bytes, Bytes, NDArray[np.uint64]] | None:
+        """Split 16-bit floats in one pass; None where there is no such kernel.
+
+        Returns padded symbols, the low byte plane, the packed top plane, the escapes, and how many
+        escapes each chunk has.
+        """
+        symbols = buffers.empty(padded(count) + _SPARE)
+        low = buffers.empty((count if form.raw_bits >= 8 else 0) + _SPARE)
+        top_bytes = -(-count * (form.raw_bits % 8) // 8)
+        top = buffers.empty(top_bytes + _SPARE)
+        escapes = buffers.empty(count + _SPARE)
+        counts = np.zeros(-(-count // chunk_words), np.uint64)
+        used = self._library.uw_split16(
+            words.ctypes.data, count, chunk_words, ctypes.byref(_format(form)), symbols.ctypes.data,
+            low.ctypes.data, top.ctypes.data, escapes.ctypes.data, counts.ctypes.data,
+        )  # fmt: skip
+        if used < 0:
+            return None
+        return symbols[:-_SPARE], low[:-_SPARE], top[:top_bytes], escapes[:used], counts
+
     def collect_escapes(self, words: Bytes, symbols: Bytes, count: int, form: FloatFormat) -> Bytes:
         """Return the exponents of the escaped ones among ``count`` words, as bytes."""
-        out = np.empty(count * form.escape_bytes, np.uint8)
+        out = buffers.empty(count * form.escape_bytes)
         used = self._library.uw_collect_escapes(
             words.ctypes.data, symbols.ctypes.data, count, ctypes.byref(_format(form)), out.ctypes.data
         )
@@ -155,13 +181,13 @@ class NativeKernels:
 
     def pack_bits(self, values: Bytes, width: int) -> Bytes:
         """Pack with SWAR, PEXT or vector code."""
-        out = np.empty(-(-values.size * width // 8) + 8, np.uint8)
+        out = buffers.empty(-(-values.size * width // 8) + 8)
         self._library.uw_pack_bits(values.ctypes.data, values.size, width, out.ctypes.data)
         return out[:-8]
 
     def unpack_bits(self, packed: Bytes, count: int, width: int) -> Bytes:
         """Unpack with SWAR, PDEP or VPMULTISHIFTQB."""
-        out = np.empty(count, np.uint8)
+        out = buffers.empty(count)
         self._library.uw_unpack_bits(
             packed.ctypes.data, packed.size, count, width, out.ctypes.data
         )
@@ -175,8 +201,8 @@ class NativeKernels:
         classes: Bytes | None,
     ) -> Bytes:
         """Encode 32 lanes at a time."""
-        room = sum(2 * padded(int(n)) + 4 * 32 + 8 for n in segments["count"])
-        out = np.empty(room, np.uint8)
+        room = sum(2 * padded(n) + 4 * 32 + 8 for n in segments["count"].tolist())
+        out = buffers.empty(room)
         used = self._library.uw_rans_encode(
             symbols.ctypes.data, segments.ctypes.data, len(segments),
             frequencies.ctypes.data, len(frequencies), _pointer(classes), out.ctypes.data,

@@ -122,7 +122,7 @@ class ReferenceKernels:
         words, ends = _padded_words(coded, segments)
         state = words[:, : 2 * LANES].copy().view("<u4").astype(np.uint64)
         cursor = np.full(count, 2 * LANES, np.int64)
-        rows = np.empty((count, int(steps.max()), LANES), np.int64)
+        rows = np.zeros((count, int(steps.max()), LANES), np.int64)
         for i, segment in enumerate(segments):
             rows[i, : steps[i]] = _class_rows(segment, classes)
         if rows.size and (rows.max(initial=0) >= len(table)):

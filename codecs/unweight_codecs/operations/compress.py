@@ -15,7 +15,7 @@ from unweight_codecs.archive.writer import MIN_CODED_BYTES
 from unweight_codecs.codec import Block, Model, Reader
 from unweight_codecs.containers.base import ContainerIndex, FileSource, TensorEntry
 from unweight_codecs.containers.sniff import read_index
-from unweight_codecs.kernels import active_kernel
+from unweight_codecs.kernels import active_kernel, buffers
 from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.layouts import layout_of
 from unweight_codecs.operations.files import compressed_name, open_job, target_directory
@@ -145,7 +145,7 @@ class _FileJob:
         size = layout_of(entry.spec).word_bytes
 
         def read(first: int, count: int) -> Bytes:
-            words = np.empty(count * size, np.uint8)
+            words = buffers.empty(count * size)
             self.source.read_into(entry.offset + first * size, memoryview(words))
             return words
 
@@ -161,7 +161,7 @@ class _FileJob:
             block = Block(first, count, read(first, count))
             pipeline.encode(block, model)
             pipeline.check(block, model)
-            block.streams.clear()
+            block.drop_streams()
             return block
 
         self.writer.begin(pipeline, model)

@@ -60,16 +60,16 @@ class Grid(Stage):
         layout = tensor.layout
         most = min(self.max_mantissa_bits, layout.mantissa_bits)
         fixed = min(self.mantissa_bits, layout.mantissa_bits)
-        best = None
-        for top_bits in range(most + 1) if self.mantissa_bits == AUTO else (fixed,):
-            counts = symbol_counts(tensor.histograms, tensor, model, top_bits)
-            tables, choice, bits = frequencies.cluster(counts, self.tables)
-            raw = layout.words * (1 + layout.mantissa_bits - top_bits)
-            if best is None or bits + raw < best[0] + best[1]:
-                best = (bits, raw, top_bits, tables, choice, counts)
-        if best is None:
-            raise UsageError("stage grid: no value of mantissa_bits is allowed")
-        model.symbol_bits, raw, model.top_bits, model.tables["symbol"], choice, counts = best
+        candidates = range(most + 1) if self.mantissa_bits == AUTO else (fixed,)
+        counted = {m: symbol_counts(tensor.histograms, tensor, model, m) for m in candidates}
+        pooled = np.stack([counts.sum(axis=0) for counts in counted.values()])
+        tables = frequencies.normalise(pooled)
+        bits = frequencies.costs(pooled, tables) + 8 * frequencies.serialised_sizes(tables)
+        bits -= layout.words * np.array(candidates)  # mantissa bits in symbols are not coded raw
+        model.top_bits = candidates[int(np.argmin(bits))]
+        counts = counted[model.top_bits]
+        model.tables["symbol"], choice, model.symbol_bits = frequencies.cluster(counts, self.tables)
+        raw = layout.words * (1 + layout.mantissa_bits - model.top_bits)
         escapes = int(counts[:, model.form.escape_limit :].sum())
         model.estimated_bits += model.symbol_bits + raw + escapes * 8 * model.form.escape_bytes
         regions = np.arange(tensor.chunks) // tensor.chunks_per_region
@@ -171,4 +171,7 @@ def symbol_counts(
     if model.window < exponents:
         limit = model.window * merged
         counts[:, limit : limit + merged] = escaped
+    if tensor.sampled:  # every symbol needs a frequency, whether the sample had it or not
+        used = (model.window + (model.window < exponents)) * merged
+        counts[:, :used] += 1
     return counts

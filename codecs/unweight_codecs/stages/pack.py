@@ -16,6 +16,7 @@ from unweight_codecs.codec import Block, Model, Stage, TensorView
 from unweight_codecs.entropy import segments
 from unweight_codecs.entropy.directory import chunk_lengths, directory_dtype, parse_directory
 from unweight_codecs.errors import IntegrityError, UsageError
+from unweight_codecs.kernels import buffers
 
 DEFAULT_CHUNK_LOG2, MIN_CHUNK_LOG2, MAX_CHUNK_LOG2 = 17, 12, 17
 
@@ -66,13 +67,16 @@ class Pack(Stage):
         block.directory = np.zeros(len(chunks), directory_dtype(model))
         block.directory["segments"] = [[segment.entry for segment in chunk] for chunk in chunks]
         ends = np.cumsum(chunk_lengths(block.directory))
-        block.coded = np.zeros(int(ends[-1]) if len(ends) else 0, np.uint8)
+        block.coded = buffers.empty(int(ends[-1]) if len(ends) else 0)
         at = 0
         for i, chunk in enumerate(chunks):
             start = at
             for segment in chunk:
                 block.coded[at : at + segment.data.size] = segment.data
-                at += segment.data.size + -segment.data.size % 8
+                at += segment.data.size
+                padding = -segment.data.size % 8
+                block.coded[at : at + padding] = 0
+                at += padding
             block.directory["checksum"][i] = xxhash.xxh3_64_intdigest(block.coded[start:at])
 
     def decode(self, block: Block, model: Model) -> None:

@@ -52,10 +52,9 @@ class TileSvd(Stage):
         row_scales, column_scales = _scales(tensor, model)
         classes, thresholds = _classes_of_sums(row_scales, column_scales, self.classes)
         counts = _class_counts(tensor, model, row_scales, column_scales, classes)
-        tables = np.stack([frequencies.normalise(row) for row in counts])
+        tables = frequencies.normalise(counts)
         found = ClassMap(row_scales, column_scales, classes, tables)
-        bits = sum(frequencies.cost(row, table) for row, table in zip(counts, tables, strict=True))
-        bits += 8 * len(_section(found, thresholds))
+        bits = int(frequencies.costs(counts, tables).sum()) + 8 * len(_section(found, thresholds))
         if bits >= model.symbol_bits:
             return
         model.estimated_bits += bits - model.symbol_bits
@@ -182,9 +181,7 @@ def _class_counts(
         symbol = np.where((symbol < 0) | (symbol >= limit), limit | value & top_mask, symbol)
         index = _classes(found, first, count).astype(np.int64) * ALPHABET + symbol
         counts += np.bincount(index, minlength=len(counts))
-    table = counts.reshape(number, ALPHABET)
-    table[~table.any(axis=1), 0] = 1
-    return table
+    return counts.reshape(number, ALPHABET)
 
 
 def _section(found: ClassMap, steps: NDArray[np.int64]) -> bytes:

@@ -64,7 +64,7 @@ static void table_set_close(table_set *set)
 static const uint32_t *table_set_get(table_set *set, uint32_t index)
 {
     uint32_t first = set->contexts ? 0 : index, last = set->contexts ? set->count : index + 1;
-    if (last > set->count || first == last)
+    if (last > set->count || first >= last)
         return NULL;
     for (uint32_t i = first; i < last; i++) {
         if (set->built[i])
@@ -140,7 +140,7 @@ UW_EXPORT int64_t uw_rans_encode(const uint8_t *symbols, uw_segment *segments, u
 {
     table_set set;
     int64_t used = 0;
-    if (table_set_open(&set, frequencies, tables, classes != NULL, UW_ALPHABET, uw_encoding_table))
+    if (table_set_open(&set, frequencies, tables, classes != NULL, UW_STEPS, uw_encoding_table))
         used = -1;
     for (uint32_t i = 0; i < count && used >= 0;) {
         const uint32_t groups = groups_of(&segments[i]);
@@ -201,8 +201,27 @@ UW_EXPORT void uw_unpack_bits(const uint8_t *packed, uint64_t packed_length, uin
     active->unpack_bits(packed, packed_length, count, width, out);
 }
 
+/* Splits `count` 16-bit floats, chunk by chunk, and sets escape_counts for each. `symbols`, `low`,
+ * `top` and `escapes` have 64 bytes to spare. Returns the number of escapes, or UW_DECLINED. */
+UW_EXPORT int64_t uw_split16(const uint16_t *words, uint64_t count, uint64_t chunk, const uw_float *format,
+                             uint8_t *symbols, uint8_t *low, uint8_t *top, uint8_t *escapes,
+                             uint64_t *escape_counts)
+{
+    const uint32_t raw_bits = format->mantissa_bits - format->top_bits + 1;
+    uint64_t escaped = 0;
+    if (!active->split16)
+        return UW_DECLINED;
+    for (uint64_t at = 0; at < count; at += chunk) {
+        const uint64_t part = count - at < chunk ? count - at : chunk;
+        *escape_counts = active->split16(words + at, part, format, symbols + at, low + at,
+                                         top + at / 8 * (raw_bits % 8), escapes + escaped);
+        escaped += *escape_counts++;
+    }
+    return (int64_t)escaped;
+}
+
 /* Words straight from the coded parts of chunks of 16-bit floats. Neighbours of equal size are decoded
- * as a pair, any other chunk as both halves of one. Returns 0, 1 + the index of a damaged chunk, or
+ * as a pair, any other chunk alone. Returns 0, 1 + the index of a damaged chunk, or
  * UW_DECLINED when the parts have to be decoded one by one. */
 UW_EXPORT int64_t uw_decode16(const uint8_t *coded, const uw_chunk16 *chunks, uint32_t count,
                               const uint16_t *frequencies, uint32_t tables, const uint8_t *classes,
@@ -210,7 +229,7 @@ UW_EXPORT int64_t uw_decode16(const uint8_t *coded, const uw_chunk16 *chunks, ui
 {
     table_set set;
     int64_t status = 0;
-    if (!active->decode_pair16)
+    if (!active->decode16)
         return UW_DECLINED;
     if (table_set_open(&set, frequencies, tables, classes != NULL, UW_SLOTS, uw_decoding_table))
         status = UW_DECLINED;
@@ -224,7 +243,7 @@ UW_EXPORT int64_t uw_decode16(const uint8_t *coded, const uw_chunk16 *chunks, ui
         uint16_t *const out[2] = {words + start[0], words + start[1]};
         int result = -1;
         if (table[0] && table[1])
-            result = active->decode_pair16(coded, pair, table, part, format, out);
+            result = active->decode16(coded, pair, 1 + two, table, part, format, out);
         if (result)
             status = result == UW_UNFUSED ? UW_DECLINED : 1 + (int64_t)i;
         i += 1 + (uint32_t)two;

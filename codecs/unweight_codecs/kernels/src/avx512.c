@@ -66,15 +66,15 @@ UW_TARGET UW_INLINE __m512i class_offset_of(__m512i class_bytes, int step)
     return _mm512_slli_epi32(byte, UW_PROB_BITS);
 }
 
-/* Decodes one group of two chunks: 128 symbols each, in order, in two registers per chunk.
+/* Decodes one group of one or two chunks: 128 symbols each, in order, in two registers per chunk.
  * Without classes the class registers are constant zeroes, which the compiler removes. */
-UW_TARGET UW_INLINE void decode_group_pair(lanes l[2], const uw_slot *const table[2],
-                                           const uint8_t *const classes[2], int with_classes,
-                                           __m512i symbols[2][2])
+UW_TARGET UW_INLINE void decode_group(lanes *l, const int chunks, const uw_slot *const *table,
+                                      const uint8_t *const *classes, const int with_classes,
+                                      __m512i (*symbols)[2])
 {
     const __m512i byte_mask = _mm512_set1_epi32(255), zero = _mm512_setzero_si512();
     __m512i class_bytes[2][2];
-    for (int c = 0; c < 2; c++)
+    for (int c = 0; c < chunks; c++)
         for (int half = 0; half < 2; half++) {
             symbols[c][half] = zero;
             class_bytes[c][half] = with_classes ? _mm512_loadu_si512(classes[c] + 64 * half) : zero;
@@ -84,7 +84,7 @@ UW_TARGET UW_INLINE void decode_group_pair(lanes l[2], const uw_slot *const tabl
 #pragma GCC unroll 2
         for (int half = 0; half < 2; half++)
 #pragma GCC unroll 2
-            for (int c = 0; c < 2; c++) {
+            for (int c = 0; c < chunks; c++) {
                 __m512i offset = with_classes ? class_offset_of(class_bytes[c][half], step) : zero;
                 __m512i slot =
                     decode_step(table[c], offset, half ? &l[c].high : &l[c].low, &l[c].words);
@@ -93,26 +93,29 @@ UW_TARGET UW_INLINE void decode_group_pair(lanes l[2], const uw_slot *const tabl
             }
 }
 
-UW_TARGET UW_INLINE int rans_decode_pair_of(const uint8_t *const segment[2], const size_t length[2],
-                                            uint32_t groups, const uw_slot *const table[2],
-                                            const uint8_t *const classes[2], int with_classes,
-                                            uint8_t *const out[2])
+UW_TARGET UW_INLINE int rans_decode_of(const uint8_t *const *segment, const size_t *length, const int chunks,
+                                       uint32_t groups, const uw_slot *const *table,
+                                       const uint8_t *const *classes, const int with_classes,
+                                       uint8_t *const *out)
 {
     lanes l[2];
     uint32_t group = 0;
-    if (start_lanes(&l[0], segment[0], length[0]) || start_lanes(&l[1], segment[1], length[1]))
-        return -1;
-    for (; group < groups && group_ready(&l[0]) && group_ready(&l[1]); group++) {
+    for (int c = 0; c < chunks; c++)
+        if (start_lanes(&l[c], segment[c], length[c]))
+            return -1;
+    for (; group < groups && group_ready(&l[0]) && group_ready(&l[chunks - 1]); group++) {
         const size_t at = (size_t)group * UW_GROUP;
-        const uint8_t *part[2] = {with_classes ? classes[0] + at : NULL, with_classes ? classes[1] + at : NULL};
+        const uint8_t *part[2] = {NULL, NULL};
         __m512i symbols[2][2];
-        decode_group_pair(l, table, part, with_classes, symbols);
-        for (int c = 0; c < 2; c++) {
+        for (int c = 0; c < chunks && with_classes; c++)
+            part[c] = classes[c] + at;
+        decode_group(l, chunks, table, part, with_classes, symbols);
+        for (int c = 0; c < chunks; c++) {
             _mm512_storeu_si512(out[c] + at, symbols[c][0]);
             _mm512_storeu_si512(out[c] + at + 64, symbols[c][1]);
         }
     }
-    for (int c = 0; c < 2; c++) {
+    for (int c = 0; c < chunks; c++) {
         const size_t at = (size_t)group * UW_GROUP;
         if (finish_lanes(&l[c], groups - group, table[c], with_classes ? classes[c] + at : NULL, out[c] + at))
             return -1;
@@ -125,43 +128,68 @@ UW_TARGET static int rans_decode_pair(const uint8_t *const segment[2], const siz
                                       const uint8_t *const classes[2], uint8_t *const out[2])
 {
     if (classes[0])
-        return rans_decode_pair_of(segment, length, groups, table, classes, 1, out);
-    return rans_decode_pair_of(segment, length, groups, table, classes, 0, out);
+        return rans_decode_of(segment, length, 2, groups, table, classes, 1, out);
+    return rans_decode_of(segment, length, 2, groups, table, classes, 0, out);
 }
 
 UW_TARGET static int rans_decode(const uint8_t *segment, size_t length, uint32_t groups,
                                  const uw_slot *table, const uint8_t *classes, uint8_t *out)
 {
-    lanes l;
-    if (start_lanes(&l, segment, length))
-        return -1;
-    const __m512i byte_mask = _mm512_set1_epi32(255), zero = _mm512_setzero_si512();
-    for (; groups && group_ready(&l); groups--, out += UW_GROUP) {
-        __m512i low = zero, high = zero;
-        __m512i class_low = classes ? _mm512_loadu_si512(classes) : zero;
-        __m512i class_high = classes ? _mm512_loadu_si512(classes + 64) : zero;
-#pragma GCC unroll 4
-        for (int step = 0; step < 4; step++) {
-            __m512i slot = decode_step(table, class_offset_of(class_low, step), &l.low, &l.words);
-            low = _mm512_or_si512(low, _mm512_slli_epi32(_mm512_and_si512(slot, byte_mask), 8 * step));
-            slot = decode_step(table, class_offset_of(class_high, step), &l.high, &l.words);
-            high = _mm512_or_si512(high, _mm512_slli_epi32(_mm512_and_si512(slot, byte_mask), 8 * step));
-        }
-        _mm512_storeu_si512(out, low);
-        _mm512_storeu_si512(out + 64, high);
-        if (classes)
-            classes += UW_GROUP;
-    }
-    return finish_lanes(&l, groups, table, classes, out);
+    if (classes)
+        return rans_decode_of(&segment, &length, 1, groups, &table, &classes, 1, &out);
+    return rans_decode_of(&segment, &length, 1, groups, &table, &classes, 0, &out);
 }
 
-/* State / frequency for 16 lanes, exactly: both conversions and the division round towards zero, so
- * the float quotient (below 2^20, relative error below 2^-22) is right or one too small. */
-UW_TARGET UW_INLINE void divide(__m512i state, __m512i frequency, __m512i *quotient, __m512i *remainder)
+/* Frequency, start and reciprocal of 16 symbols. */
+typedef struct {
+    __m512i entry;
+    __m512 reciprocal;
+} step16;
+
+/* Alphabets of up to 64 symbols lie in four registers each, larger ones and classes are gathered. */
+typedef struct {
+    const uw_step *table;
+    __m512i entry[4];
+    __m512i reciprocal[4];
+} step_table;
+
+UW_TARGET UW_INLINE step_table load_steps(const uw_step *table)
+{
+    step_table t = {.table = table};
+    for (int i = 0; i < 4; i++) {
+        t.entry[i] = _mm512_loadu_si512(table + 16 * i);
+        t.reciprocal[i] = _mm512_loadu_si512(table + UW_RECIPROCALS + 16 * i);
+    }
+    return t;
+}
+
+UW_TARGET UW_INLINE __m512i lookup64(const __m512i table[4], __m512i index, __mmask16 upper)
+{
+    __m512i low = _mm512_permutex2var_epi32(table[0], index, table[1]);
+    __m512i high = _mm512_permutex2var_epi32(table[2], index, table[3]);
+    return _mm512_mask_mov_epi32(low, upper, high);
+}
+
+UW_TARGET UW_INLINE step16 find_steps(const step_table *t, __m512i symbols, __m512i classes, const int small)
+{
+    if (small) {
+        __mmask16 upper = _mm512_test_epi32_mask(symbols, _mm512_set1_epi32(32));
+        return (step16){lookup64(t->entry, symbols, upper),
+                        _mm512_castsi512_ps(lookup64(t->reciprocal, symbols, upper))};
+    }
+    __m512i index = _mm512_add_epi32(symbols, _mm512_mullo_epi32(classes, _mm512_set1_epi32(UW_STEPS)));
+    return (step16){_mm512_i32gather_epi32(index, t->table, 4),
+                    _mm512_i32gather_ps(index, t->table + UW_RECIPROCALS, 4)};
+}
+
+/* State / frequency for 16 lanes, exactly. The state is below frequency << 20, so the quotient is below
+ * 2^20; conversion, reciprocal and product all round towards zero with a relative error below 2^-23
+ * each, so the float quotient is right or one too small. */
+UW_TARGET UW_INLINE void divide(__m512i state, __m512i frequency, __m512 reciprocal, __m512i *quotient,
+                                __m512i *remainder)
 {
     enum { TRUNCATE = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC };
-    __m512 ratio = _mm512_div_round_ps(_mm512_cvt_roundepu32_ps(state, TRUNCATE),
-                                       _mm512_cvtepi32_ps(frequency), TRUNCATE);
+    __m512 ratio = _mm512_mul_round_ps(_mm512_cvt_roundepu32_ps(state, TRUNCATE), reciprocal, TRUNCATE);
     __m512i q = _mm512_cvttps_epu32(ratio);
     __m512i r = _mm512_sub_epi32(state, _mm512_mullo_epi32(q, frequency));
     __mmask16 short_by_one = _mm512_cmpge_epu32_mask(r, frequency);
@@ -170,11 +198,9 @@ UW_TARGET UW_INLINE void divide(__m512i state, __m512i frequency, __m512i *quoti
 }
 
 /* Encodes one symbol per lane. Clears `valid` when a symbol has no frequency. */
-UW_TARGET UW_INLINE uint8_t *encode_step(const uw_step *table, __m512i index, __m512i *state,
-                                         __mmask16 *valid, uint8_t *end)
+UW_TARGET UW_INLINE uint8_t *encode_step(step16 step, __m512i *state, __mmask16 *valid, uint8_t *end)
 {
-    __m512i entry = _mm512_i32gather_epi32(index, table, 4);
-    __m512i frequency = _mm512_and_si512(entry, _mm512_set1_epi32(0xffff));
+    __m512i frequency = _mm512_and_si512(step.entry, _mm512_set1_epi32(0xffff));
     *valid &= _mm512_test_epi32_mask(frequency, frequency);
     __mmask16 full = _mm512_cmpge_epu32_mask(_mm512_srli_epi32(*state, 20), frequency);
     __m256i words = _mm256_maskz_compress_epi16(full, _mm512_cvtepi32_epi16(*state));
@@ -182,9 +208,9 @@ UW_TARGET UW_INLINE uint8_t *encode_step(const uw_step *table, __m512i index, __
     end -= 2 * count;
     _mm256_mask_storeu_epi16(end, (__mmask16)_bzhi_u32(0xffff, count), words);
     __m512i quotient, remainder;
-    divide(_mm512_mask_srli_epi32(*state, full, *state, 16), frequency, &quotient, &remainder);
+    divide(_mm512_mask_srli_epi32(*state, full, *state, 16), frequency, step.reciprocal, &quotient, &remainder);
     *state = _mm512_add_epi32(_mm512_add_epi32(_mm512_slli_epi32(quotient, UW_PROB_BITS), remainder),
-                              _mm512_srli_epi32(entry, 16));
+                              _mm512_srli_epi32(step.entry, 16));
     return end;
 }
 
@@ -193,67 +219,80 @@ UW_TARGET UW_INLINE __m512i byte_of(__m512i bytes, uint32_t step)
     return _mm512_and_si512(_mm512_srli_epi32(bytes, 8 * step), _mm512_set1_epi32(255));
 }
 
-/* One chunk being encoded, last group first. */
+/* One chunk being encoded, last group first. `seen` collects the bits of all symbols. */
 typedef struct {
-    __m512i low, high;
+    __m512i low, high, seen;
     __mmask16 valid;
     uint8_t *end;
 } encoder;
 
-UW_TARGET UW_INLINE void encode_group(encoder *e, const uint8_t *symbols, const uw_step *table,
-                                      const uint8_t *classes, uint32_t step)
+/* Encodes the symbols of one step of all lanes: byte `step` of each lane's four. */
+UW_TARGET UW_INLINE void encode_lanes(encoder *e, const step_table *t, const uint8_t *symbols,
+                                      const uint8_t *classes, const int small, uint32_t step)
 {
-    /* Four bytes per lane hold its symbols of the four steps. */
-    const __m512i zero = _mm512_setzero_si512();
+    __m512i class_low = _mm512_setzero_si512(), class_high = class_low;
+    if (!small && classes) {
+        class_low = byte_of(_mm512_loadu_si512(classes), step);
+        class_high = byte_of(_mm512_loadu_si512(classes + 64), step);
+    }
     __m512i high = byte_of(_mm512_loadu_si512(symbols + 64), step);
     __m512i low = byte_of(_mm512_loadu_si512(symbols), step);
-    __m512i class_high = classes ? byte_of(_mm512_loadu_si512(classes + 64), step) : zero;
-    __m512i class_low = classes ? byte_of(_mm512_loadu_si512(classes), step) : zero;
-    high = _mm512_or_si512(high, _mm512_slli_epi32(class_high, 8));
-    low = _mm512_or_si512(low, _mm512_slli_epi32(class_low, 8));
-    e->end = encode_step(table, high, &e->high, &e->valid, e->end);
-    e->end = encode_step(table, low, &e->low, &e->valid, e->end);
+    e->end = encode_step(find_steps(t, high, class_high, small), &e->high, &e->valid, e->end);
+    e->end = encode_step(find_steps(t, low, class_low, small), &e->low, &e->valid, e->end);
 }
 
-UW_TARGET UW_INLINE encoder start_encoder(uint8_t *end)
+UW_TARGET UW_INLINE void rans_encode_of(const uint8_t *const *symbols, const int chunks, uint32_t groups,
+                                        const uw_step *const *table, const uint8_t *const *classes,
+                                        const int small, uint8_t *const *end, uint8_t **start)
 {
-    return (encoder){_mm512_set1_epi32(UW_STATE_LOW), _mm512_set1_epi32(UW_STATE_LOW), 0xffff, end};
-}
-
-UW_TARGET UW_INLINE uint8_t *finish_encoder(const encoder *e)
-{
-    uint8_t *start = e->end - UW_STATE_BYTES;
-    _mm512_storeu_si512(start, e->low);
-    _mm512_storeu_si512(start + 64, e->high);
-    return e->valid == 0xffff ? start : NULL;
+    const __m512i first = _mm512_set1_epi32(UW_STATE_LOW);
+    encoder e[2];
+    step_table t[2];
+    for (int c = 0; c < chunks; c++) {
+        e[c] = (encoder){first, first, _mm512_setzero_si512(), 0xffff, end[c]};
+        t[c] = load_steps(table[c]);
+    }
+    for (size_t at = (size_t)groups * UW_GROUP; at > 0;) {
+        at -= UW_GROUP;
+        for (int c = 0; c < chunks; c++) {
+            e[c].seen = _mm512_or_si512(e[c].seen, _mm512_loadu_si512(symbols[c] + at));
+            e[c].seen = _mm512_or_si512(e[c].seen, _mm512_loadu_si512(symbols[c] + at + 64));
+        }
+        for (uint32_t step = 4; step-- > 0;)
+#pragma GCC unroll 2
+            for (int c = 0; c < chunks; c++)
+                encode_lanes(&e[c], &t[c], symbols[c] + at, classes[c] ? classes[c] + at : NULL, small, step);
+    }
+    for (int c = 0; c < chunks; c++) {
+        start[c] = e[c].end - UW_STATE_BYTES;
+        _mm512_storeu_si512(start[c], e[c].low);
+        _mm512_storeu_si512(start[c] + 64, e[c].high);
+        /* A symbol beyond a small table would have found the entry of another one. */
+        if (e[c].valid != 0xffff || (small && _mm512_test_epi8_mask(e[c].seen, _mm512_set1_epi8((char)0xc0))))
+            start[c] = NULL;
+    }
 }
 
 UW_TARGET static uint8_t *rans_encode(const uint8_t *symbols, uint32_t groups, const uw_step *table,
                                       const uint8_t *classes, uint8_t *end)
 {
-    encoder e = start_encoder(end);
-    for (size_t at = (size_t)groups * UW_GROUP; at > 0;) {
-        at -= UW_GROUP;
-        for (uint32_t step = 4; step-- > 0;)
-            encode_group(&e, symbols + at, table, classes ? classes + at : NULL, step);
-    }
-    return finish_encoder(&e);
+    uint8_t *start;
+    if (!classes && table[UW_USED] <= 64)
+        rans_encode_of(&symbols, 1, groups, &table, &classes, 1, &end, &start);
+    else
+        rans_encode_of(&symbols, 1, groups, &table, &classes, 0, &end, &start);
+    return start;
 }
 
-/* A division takes long, but the next may start at once: two chunks keep the divider busy. */
+/* The steps of a chunk depend on each other; a second chunk fills the gaps. */
 UW_TARGET static void rans_encode_pair(const uint8_t *const symbols[2], uint32_t groups,
                                        const uw_step *const table[2], const uint8_t *const classes[2],
                                        uint8_t *const end[2], uint8_t *start[2])
 {
-    encoder e[2] = {start_encoder(end[0]), start_encoder(end[1])};
-    for (size_t at = (size_t)groups * UW_GROUP; at > 0;) {
-        at -= UW_GROUP;
-        for (uint32_t step = 4; step-- > 0;)
-            for (int c = 0; c < 2; c++)
-                encode_group(&e[c], symbols[c] + at, table[c], classes[c] ? classes[c] + at : NULL, step);
-    }
-    start[0] = finish_encoder(&e[0]);
-    start[1] = finish_encoder(&e[1]);
+    if (!classes[0] && table[0][UW_USED] <= 64 && table[1][UW_USED] <= 64)
+        rans_encode_of(symbols, 2, groups, table, classes, 1, end, start);
+    else
+        rans_encode_of(symbols, 2, groups, table, classes, 0, end, start);
 }
 
 /* Which bytes hold the eight values of every 64-bit lane, and where in it each value starts. */
@@ -306,7 +345,7 @@ UW_TARGET static void pack_bits_avx512(const uint8_t *values, size_t count, uint
 typedef struct {
     __m512i base, low_mask, sign_mask, order, shifts, top_mask;
     __m128i low_bits, sign_shift;
-    uint32_t low_plane, limit;
+    uint32_t low_plane, limit, width;
 } join16;
 
 UW_TARGET UW_INLINE join16 join16_for(const uw_float *format)
@@ -324,6 +363,7 @@ UW_TARGET UW_INLINE join16 join16_for(const uw_float *format)
         .sign_shift = _mm_cvtsi32_si128((int)(15 - low_bits)),
         .low_plane = low_bits + 1 > 8,
         .limit = format->window << format->top_bits,
+        .width = width,
     };
 }
 
@@ -393,18 +433,16 @@ UW_TARGET static int finish16(const lanes *l, uint32_t group, uint32_t groups, c
     return uw_patch_escapes(symbols, count, format, escape, left, (uint8_t *)(out + first)) == left ? 0 : -1;
 }
 
-UW_TARGET UW_INLINE int decode_pair16_of(const uint8_t *coded, const uw_chunk16 *const chunk[2],
-                                         const uw_slot *const table[2], const uint8_t *const classes[2],
-                                         int with_classes, const uw_float *format, uint16_t *const out[2])
+UW_TARGET UW_INLINE int decode16_of(const uint8_t *coded, const uw_chunk16 *const *chunk, const int chunks,
+                                    const uw_slot *const *table, const uint8_t *const *classes,
+                                    const int with_classes, const uw_float *format, uint16_t *const *out)
 {
     const join16 j = join16_for(format);
     const uint32_t groups = (chunk[0]->symbol.count + UW_GROUP - 1) / UW_GROUP;
-    const uint32_t width = (format->mantissa_bits - format->top_bits + 1) % 8
-                               ? (format->mantissa_bits - format->top_bits + 1) % 8 : 8;
     const __m512i limit = _mm512_set1_epi8((char)j.limit);
     lanes l[2];
     const uint8_t *escape[2], *escape_end[2], *low[2], *top[2];
-    for (int c = 0; c < 2; c++) {
+    for (int c = 0; c < chunks; c++) {
         if (start_lanes(&l[c], coded + chunk[c]->symbol.offset, chunk[c]->symbol.length))
             return -1;
         escape[c] = coded + chunk[c]->escape;
@@ -414,36 +452,114 @@ UW_TARGET UW_INLINE int decode_pair16_of(const uint8_t *coded, const uw_chunk16 
     }
     uint32_t group = 0;
     /* The top plane's loads read 64 bytes: the last eight groups of a plane of one bit are left. */
-    for (; group + 8 < groups && group_ready(&l[0]) && group_ready(&l[1]); group++) {
+    for (; group + 8 < groups && group_ready(&l[0]) && group_ready(&l[chunks - 1]); group++) {
         const size_t at = (size_t)group * UW_GROUP;
-        const uint8_t *part[2] = {with_classes ? classes[0] + at : NULL, with_classes ? classes[1] + at : NULL};
+        const uint8_t *part[2] = {NULL, NULL};
         __m512i symbols[2][2];
-        decode_group_pair(l, table, part, with_classes, symbols);
+        for (int c = 0; c < chunks && with_classes; c++)
+            part[c] = classes[c] + at;
+        decode_group(l, chunks, table, part, with_classes, symbols);
 #pragma GCC unroll 2
-        for (int c = 0; c < 2; c++)
+        for (int c = 0; c < chunks; c++)
 #pragma GCC unroll 2
             for (int half = 0; half < 2; half++) {
                 const size_t word = at + 64 * (size_t)half;
-                join_store(&j, symbols[c][half], low[c] + word, top[c] + word / 8 * width, out[c] + word);
+                join_store(&j, symbols[c][half], low[c] + word, top[c] + word / 8 * j.width, out[c] + word);
                 uint64_t escaped = _mm512_cmpge_epu8_mask(symbols[c][half], limit);
                 if (escaped && patch64(format, escaped, &escape[c], escape_end[c], out[c] + word))
                     return -1;
             }
     }
     int status = 0;
-    for (int c = 0; c < 2 && status == 0; c++)
+    for (int c = 0; c < chunks && status == 0; c++)
         status = finish16(&l[c], group, groups, table[c], with_classes ? classes[c] : NULL, coded,
                           chunk[c], format, escape[c], out[c]);
     return status;
 }
 
-UW_TARGET static int decode_pair16(const uint8_t *coded, const uw_chunk16 *const chunk[2],
-                                   const uw_slot *const table[2], const uint8_t *const classes[2],
-                                   const uw_float *format, uint16_t *const out[2])
+UW_TARGET static int decode16(const uint8_t *coded, const uw_chunk16 *const *chunk, int chunks,
+                              const uw_slot *const *table, const uint8_t *const *classes,
+                              const uw_float *format, uint16_t *const *out)
 {
-    if (classes[0])
-        return decode_pair16_of(coded, chunk, table, classes, 1, format, out);
-    return decode_pair16_of(coded, chunk, table, classes, 0, format, out);
+    if (chunks == 1)
+        return classes[0] ? decode16_of(coded, chunk, 1, table, classes, 1, format, out)
+                          : decode16_of(coded, chunk, 1, table, classes, 0, format, out);
+    return classes[0] ? decode16_of(coded, chunk, 2, table, classes, 1, format, out)
+                      : decode16_of(coded, chunk, 2, table, classes, 0, format, out);
+}
+
+/* Symbols of 32 words, and their raw bits. */
+UW_TARGET UW_INLINE __m256i split32(const join16 *j, const uw_float *format, __m512i words, __m512i *raw)
+{
+    const __m512i value_mask =
+        _mm512_set1_epi16((short)((1u << (format->exponent_bits + format->top_bits)) - 1));
+    const __m512i top_mask = _mm512_set1_epi16((short)((1u << format->top_bits) - 1));
+    const __m512i limit = _mm512_set1_epi16((short)j->limit);
+    __m512i value = _mm512_and_si512(_mm512_srl_epi16(words, j->low_bits), value_mask);
+    __m512i symbol = _mm512_sub_epi16(value, j->base);
+    __mmask32 escaped = _mm512_cmpge_epu16_mask(symbol, limit);
+    symbol = _mm512_mask_mov_epi16(symbol, escaped, _mm512_or_si512(limit, _mm512_and_si512(value, top_mask)));
+    __m512i sign = _mm512_srl_epi16(_mm512_and_si512(words, j->sign_mask), j->sign_shift);
+    *raw = _mm512_or_si512(_mm512_and_si512(words, j->low_mask), sign);
+    return _mm512_cvtepi16_epi8(symbol);
+}
+
+/* Packs the low `width` bits of 64 values; writes up to eight bytes more than they take. */
+UW_TARGET UW_INLINE void pack64(__m512i values, uint64_t mask, uint32_t width, uint8_t *out)
+{
+    uint64_t eight[8];
+    _mm512_storeu_si512(eight, values);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        uint64_t packed = _pext_u64(eight[i], mask);
+        memcpy(out + (size_t)i * width, &packed, 8);
+    }
+}
+
+UW_TARGET static uint64_t split16(const uint16_t *words, size_t count, const uw_float *format,
+                                  uint8_t *symbols, uint8_t *low, uint8_t *top, uint8_t *escapes)
+{
+    const join16 j = join16_for(format);
+    const uint32_t rest = (format->mantissa_bits - format->top_bits + 1) % 8;
+    const uint64_t pack_mask = ((1ull << rest) - 1) * 0x0101010101010101u;
+    const __m128i mantissa = _mm_cvtsi32_si128((int)format->mantissa_bits);
+    const __m512i limit = _mm512_set1_epi8((char)j.limit);
+    uint8_t *escape = escapes;
+    for (size_t at = 0; at < count; at += 64) {
+        const size_t left = count - at;
+        const __mmask32 first = left >= 32 ? 0xffffffffu : (1u << left) - 1;
+        const __mmask32 second = left >= 64 ? 0xffffffffu : left <= 32 ? 0 : (1u << (left - 32)) - 1;
+        __m512i w0 = _mm512_maskz_loadu_epi16(first, words + at);
+        __m512i w1 = _mm512_maskz_loadu_epi16(second, words + at + 32);
+        __m512i raw0, raw1;
+        __m256i s0 = split32(&j, format, w0, &raw0), s1 = split32(&j, format, w1, &raw1);
+        __m512i s = _mm512_inserti64x4(_mm512_castsi256_si512(s0), s1, 1);
+        const __mmask64 valid = (__mmask64)second << 32 | first;
+        _mm512_mask_storeu_epi8(symbols + at, valid, s);
+        if (j.low_plane || rest == 0) {
+            __m512i bytes = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(raw0)),
+                                               _mm512_cvtepi16_epi8(raw1), 1);
+            _mm512_mask_storeu_epi8(low + at, valid, bytes);
+            raw0 = _mm512_srli_epi16(raw0, 8);
+            raw1 = _mm512_srli_epi16(raw1, 8);
+        }
+        if (rest) {
+            __m512i bytes = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(raw0)),
+                                               _mm512_cvtepi16_epi8(raw1), 1);
+            pack64(bytes, pack_mask, rest, top + at / 8 * rest);
+        }
+        const __mmask64 escaped = _mm512_mask_cmpge_epu8_mask(valid, s, limit);
+        if (escaped) {
+            const uint32_t field = (1u << format->exponent_bits) - 1;
+            __m512i e0 = _mm512_and_si512(_mm512_srl_epi16(w0, mantissa), _mm512_set1_epi16((short)field));
+            __m512i e1 = _mm512_and_si512(_mm512_srl_epi16(w1, mantissa), _mm512_set1_epi16((short)field));
+            __m512i e = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(e0)),
+                                           _mm512_cvtepi16_epi8(e1), 1);
+            _mm512_storeu_si512(escape, _mm512_maskz_compress_epi8(escaped, e));
+            escape += _mm_popcnt_u64(escaped);
+        }
+    }
+    return (uint64_t)(escape - escapes);
 }
 
 const uw_kernel uw_avx512 = {
@@ -456,6 +572,7 @@ const uw_kernel uw_avx512 = {
     .join = join,
     .pack_bits = pack_bits_avx512,
     .unpack_bits = unpack_bits_avx512,
-    .decode_pair16 = decode_pair16,
+    .decode16 = decode16,
+    .split16 = split16,
 };
 #endif

@@ -10,13 +10,15 @@ static uint64_t load_word(const uint8_t *at, uint32_t bytes)
     return word;
 }
 
-/* Escapes are rare, so eight symbols at a time are passed over when none of them is one.
- * All symbols from `limit` up are escapes, and 128 - limit cannot carry into the next byte. */
+enum { UW_RUN = 64 };
+
+/* Escapes are rare, so a run of symbols without one is passed over as a whole. */
 static int any_escape(const uint8_t *symbols, uint32_t limit)
 {
-    uint64_t eight = load_word(symbols, 8);
-    uint64_t low = (eight & 0x7f7f7f7f7f7f7f7fu) + (0x80u - limit) * 0x0101010101010101u;
-    return ((low | eight) & 0x8080808080808080u) != 0;
+    uint8_t largest = 0;
+    for (int i = 0; i < UW_RUN; i++)
+        largest = symbols[i] > largest ? symbols[i] : largest;
+    return largest >= limit;
 }
 
 uint64_t uw_patch_escapes(const uint8_t *symbols, size_t count, const uw_float *format,
@@ -27,8 +29,8 @@ uint64_t uw_patch_escapes(const uint8_t *symbols, size_t count, const uw_float *
     const uint64_t field = ((1ull << format->exponent_bits) - 1) << format->mantissa_bits;
     uint64_t used = 0;
     for (size_t i = 0; i < count; i++) {
-        if (i % 8 == 0 && i + 8 <= count && !any_escape(symbols + i, limit)) {
-            i += 7;
+        if (i % UW_RUN == 0 && i + UW_RUN <= count && !any_escape(symbols + i, limit)) {
+            i += UW_RUN - 1;
             continue;
         }
         if (symbols[i] < limit)
@@ -52,8 +54,8 @@ UW_EXPORT uint64_t uw_collect_escapes(const uint8_t *words, const uint8_t *symbo
     const uint32_t escape_bytes = format->exponent_bits > 8 ? 2 : 1;
     uint64_t used = 0;
     for (size_t i = 0; i < count; i++) {
-        if (i % 8 == 0 && i + 8 <= count && !any_escape(symbols + i, limit)) {
-            i += 7;
+        if (i % UW_RUN == 0 && i + UW_RUN <= count && !any_escape(symbols + i, limit)) {
+            i += UW_RUN - 1;
             continue;
         }
         if (symbols[i] < limit)

@@ -61,7 +61,7 @@ static uint8_t *rans_encode(const uint8_t *symbols, uint32_t groups, const uw_st
             for (uint32_t lane = UW_LANES; lane-- > 0;) {
                 uint32_t at = lane * 4 + step, state = states[lane];
                 const uw_step *row =
-                    part_classes ? table + (size_t)part_classes[at] * UW_ALPHABET : table;
+                    part_classes ? table + (size_t)part_classes[at] * UW_STEPS : table;
                 uint32_t entry = row[part[at]], frequency = entry & 0xffff, start = entry >> 16;
                 if (frequency == 0)
                     return NULL;

@@ -61,8 +61,10 @@ typedef struct {
 /* Decoding entry: symbol | (frequency - 1) << 8 | (slot - start) << 20. */
 typedef uint32_t uw_slot;
 
-/* Encoding entry: frequency | start << 16. */
+/* Encoding table: for each symbol frequency | start << 16, then the reciprocals of the frequencies as
+ * floats that are never too large, then one word: how many symbols lead up to the last used one. */
 typedef uint32_t uw_step;
+enum { UW_RECIPROCALS = UW_ALPHABET, UW_USED = 2 * UW_ALPHABET, UW_STEPS = 2 * UW_ALPHABET + 16 };
 
 typedef struct {
     const char *name;
@@ -87,11 +89,15 @@ typedef struct {
     void (*pack_bits)(const uint8_t *values, size_t count, uint32_t width, uint8_t *out);
     void (*unpack_bits)(const uint8_t *packed, size_t packed_length, size_t count, uint32_t width,
                         uint8_t *out);
-    /* Words of two equally long chunks of 16-bit floats straight from their coded parts. UW_UNFUSED asks
-     * for the way through the parts; NULL where there is no such kernel. */
-    int (*decode_pair16)(const uint8_t *coded, const uw_chunk16 *const chunk[2],
-                         const uw_slot *const table[2], const uint8_t *const classes[2],
-                         const uw_float *format, uint16_t *const out[2]);
+    /* Words of one chunk of 16-bit floats, or of two equally long ones, straight from their coded
+     * parts. UW_UNFUSED asks for the way through the parts; NULL where there is no such kernel. */
+    int (*decode16)(const uint8_t *coded, const uw_chunk16 *const *chunk, int chunks,
+                    const uw_slot *const *table, const uint8_t *const *classes,
+                    const uw_float *format, uint16_t *const *out);
+    /* Symbols, low byte plane, packed top plane and escapes of 16-bit floats in one pass; returns the
+     * number of escapes. All outputs have 64 bytes to spare. NULL where there is no such kernel. */
+    uint64_t (*split16)(const uint16_t *words, size_t count, const uw_float *format, uint8_t *symbols,
+                        uint8_t *low, uint8_t *top, uint8_t *escapes);
 } uw_kernel;
 
 extern const uw_kernel uw_portable;

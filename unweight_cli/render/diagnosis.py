@@ -1,29 +1,17 @@
-"""What ``codecs`` and ``doctor`` say about an installation."""
+"""What ``doctor`` found out."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from unweight_cli.diagnosis import Diagnosis
 from unweight_cli.environment import Space
-from unweight_cli.render.layout import facts, table
+from unweight_cli.render.layout import facts
 from unweight_cli.units import printable, size
-from unweight_codecs.registry import CodecInfo
+from unweight_codecs.registry import AcceleratorStatus
 
 REFERENCE_KERNEL = "reference"
-
-
-def codecs(listed: Sequence[CodecInfo]) -> Iterator[RenderableType]:
-    """Show the registered codecs in the order of the pipeline."""
-    grid = table(("slot", "codec", "distribution", "summary"), ())
-    grid.columns[-1].no_wrap = False
-    previous = ""
-    for codec in listed:
-        slot = codec.slot if codec.slot != previous else ""
-        grid.add_row(slot, *map(printable, (codec.name, codec.distribution, codec.summary)))
-        previous = codec.slot
-    yield grid
 
 
 def diagnosis(found: Diagnosis) -> Iterator[RenderableType]:
@@ -47,16 +35,16 @@ def diagnosis(found: Diagnosis) -> Iterator[RenderableType]:
         for kernel in found.kernels
     )
     yield _section("accelerators")
-    yield facts(
-        (each.name, each.detail or ("available" if each.available else "not available"))
-        for each in found.accelerators
-    )
+    rows = [(each.name, _accelerator(each)) for each in found.accelerators]
+    yield facts(rows or [("none", "no accelerator is registered")])
     yield _section("packages")
     versions = {**environment.versions, **environment.optional_versions}
     yield facts((name, version or "not installed") for name, version in versions.items())
     yield Text("")
     if found.kernel == REFERENCE_KERNEL:
-        yield Text("No C kernels: everything works, slower.", style="yellow")
+        native = any(row.available for row in found.kernels if row.name != REFERENCE_KERNEL)
+        state = "C kernels are turned off" if native else "No C kernels"
+        yield Text(f"{state}: everything works, slower.", style="yellow")
     if found.problem:
         yield Text(f"self-test: {printable(found.problem)}", style="red")
     else:
@@ -74,3 +62,8 @@ def _free(space: Space) -> str:
 
 def _kernel(reason: str, active: bool) -> str:
     return "in use" if active else reason or "available"
+
+
+def _accelerator(status: AcceleratorStatus) -> str:
+    state = "available" if status.available else "not available"
+    return f"{state}: {printable(status.detail)}" if status.detail else state

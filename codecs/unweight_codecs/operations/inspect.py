@@ -1,0 +1,202 @@
+"""Look into a container: its header, its tensors, and what every stage did to one of them."""
+
+import difflib
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweight_codecs.archive import ArchiveReader, is_archive
+from unweight_codecs.archive.header import metadata_of
+from unweight_codecs.archive.reader import CodedHead
+from unweight_codecs.codec import Model
+from unweight_codecs.containers.base import ContainerIndex, FileSource
+from unweight_codecs.containers.sniff import read_index
+from unweight_codecs.entropy import frequencies
+from unweight_codecs.entropy.directory import CODERS, LENGTH_BITS, TABLE_BITS
+from unweight_codecs.errors import FormatError, UsageError, quoted
+from unweight_codecs.kernels.base import ALPHABET, FloatFormat
+from unweight_codecs.manifest import DIGEST_KEY, FORMAT_MAJOR, MANIFEST_KEY, MODE_LOSSLESS
+from unweight_codecs.operations.report import (
+    HeaderReport,
+    StageReport,
+    StagesReport,
+    StreamReport,
+    TensorReport,
+)
+from unweight_codecs.operations.tensor_rows import STORED, tensor_rows
+
+
+def inspect_header(path: Path) -> HeaderReport:
+    """Describe any supported container; one that Unweight did not write has format_version 0."""
+    with FileSource(path) as source:
+        index = read_index(source)
+    if not is_archive(index):
+        return _plain(path, index)
+    with ArchiveReader(path) as archive:
+        manifest = archive.manifest
+        others = {k: v for k, v in metadata_of(index).items() if k not in (MANIFEST_KEY, DIGEST_KEY)}
+        return HeaderReport(
+            path=str(path),
+            container=index.container,
+            file_bytes=index.size,
+            header_bytes=len(index.header),
+            format_version=FORMAT_MAJOR,
+            generator=manifest.generator,
+            mode=MODE_LOSSLESS,
+            epsilon=0.0,
+            source_bytes=manifest.source.size,
+            source_sha256=manifest.source_sha256,
+            source_header_bytes=len(manifest.source.header),
+            pipelines=manifest.pipelines,
+            metadata=others,
+            tensors=tensor_rows(archive),
+        )
+
+
+def _plain(path: Path, index: ContainerIndex) -> HeaderReport:
+    return HeaderReport(
+        path=str(path),
+        container=index.container,
+        file_bytes=index.size,
+        header_bytes=len(index.header),
+        format_version=0,
+        generator="",
+        mode="",
+        epsilon=0.0,
+        source_bytes=index.size,
+        source_sha256="",
+        source_header_bytes=len(index.header),
+        pipelines=(),
+        metadata=metadata_of(index),
+        tensors=tuple(
+            TensorReport(e.spec.name, e.spec.dtype, e.spec.shape, STORED, e.nbytes, e.nbytes)
+            for e in index.tensors
+        ),
+    )
+
+
+def inspect_stages(path: Path, tensor: str) -> StagesReport:
+    """Decode one coded tensor and describe what every stage did to it."""
+    with ArchiveReader(path) as archive:
+        rows = {row.name: row for row in tensor_rows(archive)}
+        if tensor not in rows:
+            near = difflib.get_close_matches(tensor, rows, n=3, cutoff=0.3)
+            hint = f"did you mean {', '.join(map(quoted, near))}?" if near else ""
+            raise UsageError(f"{path}: no tensor {quoted(tensor)}", hint=hint)
+        if not archive.is_coded(tensor):
+            raise FormatError(f"{path}: tensor {quoted(tensor)} is stored unchanged: no stage coded it")
+        source, here = next(pair for pair in archive.tensors() if pair[0].spec.name == tensor)
+        head = archive.head(source, here)
+        counts = _symbol_counts(archive, head)
+        return _stages_report(path, rows[tensor], head, counts)
+
+
+def _symbol_counts(archive: ArchiveReader, head: CodedHead) -> NDArray[np.int64]:
+    """Count the symbols of a float tensor, or the bytes of the lowest plane of another."""
+    model, layout = head.model, head.model.layout
+    counts = np.zeros(ALPHABET, np.int64)
+    for chunk in archive.spans(head):
+        words = archive.decode(head, chunk).reshape(-1, layout.word_bytes)
+        if not layout.is_float:
+            counts += np.bincount(words[:, 0], minlength=ALPHABET)
+            continue
+        field = words.reshape(-1).view(f"<u{layout.word_bytes}") >> np.array(
+            layout.mantissa_bits - model.top_bits, f"u{layout.word_bytes}"
+        )
+        value = field.astype(np.int64) & ((1 << (layout.exponent_bits + model.top_bits)) - 1)
+        counts += np.bincount(symbols_of(value, model.form), minlength=ALPHABET)
+    return counts
+
+
+def symbols_of(value: NDArray[np.int64], form: FloatFormat) -> NDArray[np.int64]:
+    """Map exponents with their top mantissa bits to symbols."""
+    symbol = value - (form.base << form.top_bits)
+    escape = form.escape_limit | value & ((1 << form.top_bits) - 1)
+    return np.where((symbol < 0) | (symbol >= form.escape_limit), escape, symbol)
+
+
+def _stages_report(
+    path: Path, row: TensorReport, head: CodedHead, counts: NDArray[np.int64]
+) -> StagesReport:
+    model, layout = head.model, head.model.layout
+    streams = tuple(
+        _stream_report(head, k, name, bits, counts if k == 0 else None)
+        for k, (name, bits) in enumerate(model.streams().items())
+    )
+    words = layout.words
+    return StagesReport(
+        path=str(path),
+        tensor=row,
+        bits_per_element_source=8.0 * layout.word_bytes,
+        bits_per_element_bound=sum(stream.entropy_bits * stream.values for stream in streams) / words,
+        bits_per_element_coded=8 * row.coded_bytes / words,
+        overhead_bytes=row.coded_bytes - sum(stream.coded_bytes for stream in streams),
+        stages=tuple(
+            StageReport(stage.name, stage.to_dict()["configuration"], _facts(stage.slot, head, counts))
+            for stage in head.pipeline.stages
+        ),
+        streams=streams,
+        histogram=_histogram(model, counts),
+    )
+
+
+def _stream_report(
+    head: CodedHead, k: int, name: str, bits: int, counts: NDArray[np.int64] | None
+) -> StreamReport:
+    entries = head.directory["segments"][:, k]
+    size = int((entries & ((1 << LENGTH_BITS) - 1)).sum())
+    values = head.model.layout.words
+    if name == "escape":
+        values = size * 8 // bits
+    coders = Counter(CODERS[code] for code in (entries >> (LENGTH_BITS + TABLE_BITS)).tolist())
+    achieved = 8 * size / values if values else 0.0
+    entropy = _entropy(counts) if counts is not None else achieved
+    return StreamReport(name, bits, values, entropy, achieved, size, dict(coders))
+
+
+def _entropy(counts: NDArray[np.int64]) -> float:
+    used = counts[counts > 0] / counts.sum()
+    return float(-(used * np.log2(used)).sum())
+
+
+def _facts(slot: str, head: CodedHead, counts: NDArray[np.int64]) -> dict[str, str | int | float]:
+    model, layout = head.model, head.model.layout
+    if slot == "outlier" and layout.is_float:
+        escapes = int(counts[model.form.escape_limit :].sum()) if model.form.escape_limit < ALPHABET else 0
+        return {
+            "exponent window": f"{model.base} to {model.base + model.window - 1}",
+            "escapes": escapes,
+            "escape share": f"{escapes / layout.words:.4%}",
+        }
+    if slot == "grid":
+        tables = {f"tables for {stream}": len(rows) for stream, rows in model.tables.items()}
+        return {"mantissa bits in the symbol (m)": model.top_bits, **tables}
+    if slot == "tile_svd":
+        if model.classes is None:
+            return {"contexts (K)": 1}
+        rows, columns = model.classes.row_scales, model.classes.column_scales
+        side = int(frequencies.serialised_sizes(model.classes.tables).sum())
+        return {
+            "contexts (K)": len(model.classes.tables),
+            "row scales": f"{len(rows)}, spread {int(rows.max()) / 8:.2f} octaves",
+            "column scales": f"{len(columns)}, spread {int(columns.max()) / 8:.2f} octaves",
+            "table bytes": side,
+        }
+    if slot == "bound":
+        return {"error": "0: every bit was compared when the file was written"}
+    if slot == "pack":
+        return {"chunks": model.chunks, "words per chunk": model.chunk_words, "head bytes": head.head_bytes}
+    return {}
+
+
+def _histogram(model: Model, counts: NDArray[np.int64]) -> tuple[tuple[str, int], ...]:
+    if not model.layout.is_float:
+        groups = counts.reshape(16, -1).sum(axis=1)
+        return tuple((f"{16 * k}-{16 * k + 15}", int(n)) for k, n in enumerate(groups))
+    merged = 1 << model.top_bits
+    used = (model.window + (model.window < 1 << model.layout.exponent_bits)) * merged
+    by_exponent = counts[:used].reshape(-1, merged).sum(axis=1)
+    labels = [str(model.base + k) for k in range(model.window)] + ["escape"]
+    return tuple((label, int(n)) for label, n in zip(labels, by_exponent, strict=False))

@@ -1,0 +1,1 @@
+"""CUDA side of Unweight, reached through the entry point group ``unweight.accelerators``."""

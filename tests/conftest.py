@@ -1,0 +1,113 @@
+"""Shared by all tests: which kernels this machine has, payloads in memory, and model files."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from unweight_codecs import payload
+from unweight_codecs.archive.reader import SPAN_CHUNKS
+from unweight_codecs.codec import Block
+from unweight_codecs.containers.safetensors import header_bytes
+from unweight_codecs.kernels import ENVIRONMENT_VARIABLE, _choose, kernel_status, native
+from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.kernels.reference import ReferenceKernels
+from unweight_codecs.layouts import layout_of
+from unweight_codecs.pipeline import Pipeline
+from unweight_codecs.survey import survey
+from unweight_codecs.tensor_spec import TensorSpec
+
+Tensor = tuple[str, str, tuple[int, ...], bytes]  # name, dtype, shape, bytes
+
+KERNELS = [status.name for status in kernel_status() if status.available]
+NATIVE = [name for name in KERNELS if name != ReferenceKernels.name]
+NO_NATIVE = pytest.param("", marks=pytest.mark.skip(reason="the C library was not built"))
+
+
+@pytest.fixture
+def use_kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Return a function that makes the library use the kernel of a name."""
+
+    def use(name: str) -> None:
+        monkeypatch.setenv(ENVIRONMENT_VARIABLE, name)
+        _choose.cache_clear()  # the C library has one active instruction set per process
+
+    yield use
+    _choose.cache_clear()
+
+
+@pytest.fixture(params=KERNELS)
+def each_kernel(request: pytest.FixtureRequest, use_kernel: Callable[[str], None]) -> str:
+    """Run the test once on every kernel of this machine; returns the kernel's name."""
+    name = str(request.param)
+    use_kernel(name)
+    return name
+
+
+@pytest.fixture(params=NATIVE or [NO_NATIVE])
+def native_kernel(request: pytest.FixtureRequest) -> Iterator[NativeKernels]:
+    """Return the C kernels of each instruction set of this machine."""
+    path = native.find_library()
+    if path is None:
+        pytest.skip("the C library was not built")
+    yield NativeKernels(native.load_library(path), str(request.param))
+    _choose.cache_clear()
+
+
+def _encode_payload(pipeline: Pipeline, spec: TensorSpec, data: Bytes) -> bytes:
+    layout = layout_of(spec)
+    size = layout.word_bytes
+
+    def read(first: int, count: int) -> Bytes:
+        return data[first * size : (first + count) * size]
+
+    view, _ = survey(spec, read, pipeline.chunk_words, lambda words: None)
+    model = pipeline.fit(view)
+    blocks = []
+    step = SPAN_CHUNKS * model.chunk_words
+    for first in range(0, layout.words, step):
+        count = min(step, layout.words - first)
+        block = Block(first, count, read(first, count))
+        pipeline.encode(block, model)
+        pipeline.check(block, model)
+        blocks.append(block)
+    head = pipeline.write_head(model, np.concatenate([block.directory for block in blocks]))
+    assert len(head) == pipeline.head_length(model)
+    return head + b"".join(block.coded.tobytes() for block in blocks)
+
+
+def _decode_payload(pipeline: Pipeline, spec: TensorSpec, coded: bytes) -> bytes:
+    length = payload.peek_length(coded[:64], len(coded))
+    model, directory = pipeline.read_head(coded[:length], spec, len(coded))
+    words = np.empty(spec.nbytes, np.uint8)
+    chunks = np.frombuffer(coded, np.uint8)[length:]
+    block = Block(0, model.layout.words, words, coded=chunks, directory=directory)
+    pipeline.decode(block, model)
+    return words.tobytes()
+
+
+@pytest.fixture(scope="session")
+def encode_payload() -> Callable[[Pipeline, TensorSpec, Bytes], bytes]:
+    """Return a function that codes a tensor in memory, even when it does not shrink."""
+    return _encode_payload
+
+
+@pytest.fixture(scope="session")
+def decode_payload() -> Callable[[Pipeline, TensorSpec, bytes], bytes]:
+    """Return a function that decodes a payload as an archive reader does."""
+    return _decode_payload
+
+
+@pytest.fixture(scope="session")
+def write_model() -> Callable[..., Path]:
+    """Return a function that writes a safetensors file of (name, dtype, shape, bytes)."""
+
+    def write(path: Path, tensors: Sequence[Tensor], metadata: dict[str, str] | None = None) -> Path:
+        entries = [(name, dtype, shape, len(data)) for name, dtype, shape, data in tensors]
+        body = b"".join(data for _, _, _, data in tensors)
+        path.write_bytes(header_bytes(entries, metadata) + body)
+        return path
+
+    return write

@@ -1,0 +1,180 @@
+"""Kernels that do the work of several stages at once give what the stages give."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import xxhash
+
+from unweight_codecs import fused
+from unweight_codecs.codec import Block, Model, Stage
+from unweight_codecs.entropy.directory import chunk_lengths, parse_directory
+from unweight_codecs.errors import IntegrityError
+from unweight_codecs.kernels import kernels
+from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.pipeline import Pipeline, pipeline_of
+from unweight_codecs.stages.bound import Bound
+from unweight_codecs.stages.grid import Grid
+from unweight_codecs.stages.outlier import Outlier
+from unweight_codecs.stages.pack import Pack
+from unweight_codecs.stages.tile_svd import TileSvd
+from unweight_codecs.survey import survey
+from unweight_codecs.tensor_spec import TensorSpec
+
+CHUNK = 4096
+# Whole chunks that decode in pairs, an odd one left over, and ends too short for a full load.
+LENGTHS = (1, 63, 64, 65, 700, 1025, CHUNK, CHUNK + 1, 2 * CHUNK, 3 * CHUNK + 1300, 4 * CHUNK - 1)
+MANTISSA_BITS = (0, 1, 2, 3)
+
+
+def pipeline(mantissa_bits: int, classes: int, chunk_log2: int = 12) -> Pipeline:
+    grid = Grid(mantissa_bits=mantissa_bits, tables=4)
+    pack = Pack(chunk_log2=chunk_log2)
+    return pipeline_of((Outlier(), grid, TileSvd(classes=classes), Bound(), pack))
+
+
+def weights(dtype: str, count: int) -> Bytes:
+    """Return weights of rows with very different scales, some far outside any window."""
+    rng = np.random.default_rng(count)
+    scale = np.exp2(rng.integers(-6, 3, -(-count // 64))).repeat(64)[:count]
+    values = (rng.normal(0, 0.02, count) * scale).astype("<f4")
+    values[rng.random(count) < 0.01] *= np.float32(1e-4)
+    if dtype == "F16":
+        return values.astype("<f2").view(np.uint8)
+    return np.ascontiguousarray(values.view("<u2")[1::2]).view(np.uint8)
+
+
+def fitted(pipe: Pipeline, dtype: str, words: Bytes) -> Model:
+    count = words.size // 2
+    shape = (count // 64, 64) if count % 64 == 0 else (count,)
+    spec = TensorSpec("t", dtype, shape)
+    view, _ = survey(spec, lambda at, n: words[2 * at : 2 * (at + n)], 4096, lambda piece: None)
+    return pipe.fit(view)
+
+
+def by_stages(stages: tuple[Stage, ...], words: Bytes, model: Model) -> Block:
+    """Encode a block stage by stage, without fused kernels."""
+    block = Block(0, words.size // 2, words)
+    for stage in stages:
+        stage.prepare(block, model)
+    for stage in stages:
+        stage.encode(block, model)
+    return block
+
+
+@pytest.mark.parametrize("count", LENGTHS)
+@pytest.mark.parametrize("mantissa_bits", MANTISSA_BITS)
+@pytest.mark.parametrize("dtype", ["BF16", "F16"])
+@pytest.mark.parametrize("classes", [1, 8], ids=["tables", "classes"])
+def test_blocks_of_16_bit_floats(
+    each_kernel: str, dtype: str, mantissa_bits: int, classes: int, count: int
+) -> None:
+    pipe = pipeline(mantissa_bits, classes)
+    words = weights(dtype, count)
+    model = fitted(pipe, dtype, words)
+    expected = by_stages(pipe.stages, words, model)
+    block = Block(0, count, words)
+    pipe.encode(block, model)
+    assert np.array_equal(block.coded, expected.coded)
+    assert np.array_equal(block.directory, expected.directory)
+    pipe.check(block, model)
+
+
+def test_classes_are_in_use_where_they_are_tested() -> None:
+    words = weights("BF16", 4 * CHUNK)
+    assert fitted(pipeline(1, 8), "BF16", words).classes is not None
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F16"])
+def test_all_patterns_of_16_bits(each_kernel: str, dtype: str) -> None:
+    words = np.arange(1 << 16, dtype="<u2").view(np.uint8)
+    for mantissa_bits in MANTISSA_BITS:
+        pipe = pipeline(mantissa_bits, 1)
+        model = fitted(pipe, dtype, words)
+        block = Block(0, 1 << 16, words)
+        pipe.encode(block, model)
+        pipe.check(block, model)
+
+
+def test_symbols_that_hardly_need_a_word(each_kernel: str) -> None:
+    """The whole chunk then looks like its own end, where the fused decoder hands over."""
+    count = 2 << 15
+    words = np.full(count, 0x3F80, np.uint16) | np.arange(count, dtype=np.uint16) & 0x7F
+    words[5] = 0x4000
+    pipe = pipeline(0, 1, chunk_log2=15)
+    model = fitted(pipe, "BF16", words.view(np.uint8))
+    expected = by_stages(pipe.stages, words.view(np.uint8), model)
+    block = Block(0, count, words.view(np.uint8))
+    pipe.encode(block, model)
+    assert np.array_equal(block.coded, expected.coded)
+    pipe.check(block, model)
+
+
+@pytest.fixture
+def native(each_kernel: str) -> NativeKernels:
+    active = kernels()
+    if not isinstance(active, NativeKernels):
+        pytest.skip("the reference has no fused kernels")
+    return active
+
+
+def decode_unchecked(block: Block, model: Model, kernel: NativeKernels) -> Bytes | None:
+    """Decode without looking at checksums; None where the kernel declines."""
+    empty = block.copy_empty()
+    TileSvd().prepare(empty, model)
+    located = parse_directory(empty, model)
+    return empty.words if fused.decode16(empty, model, located, kernel) else None
+
+
+def general_unchecked(block: Block, model: Model) -> Bytes:
+    """Decode through the stages, without looking at checksums."""
+    empty = block.copy_empty()
+    TileSvd().prepare(empty, model)
+    Pack().decode(with_checksums(empty), model)
+    Grid().decode(empty, model)
+    Outlier().decode(empty, model)
+    return empty.words
+
+
+def with_checksums(block: Block) -> Block:
+    block.directory = block.directory.copy()
+    ends = np.cumsum(chunk_lengths(block.directory)).tolist()
+    starts = [0, *ends[:-1]]
+    block.directory["checksum"] = [
+        xxhash.xxh3_64_intdigest(block.coded[start:end])
+        for start, end in zip(starts, ends, strict=True)
+    ]
+    return block
+
+
+def outcome(decode: Callable[[], Bytes | None]) -> bytes | None:
+    """Return decoded bytes; None for damage that was noticed."""
+    try:
+        words = decode()
+    except IntegrityError:
+        return None
+    assert words is not None
+    return words.tobytes()
+
+
+@pytest.mark.parametrize("classes", [1, 8], ids=["tables", "classes"])
+@pytest.mark.parametrize("dtype", ["BF16", "F16"])
+def test_damage_has_the_same_outcome_as_without_fusion(
+    native: NativeKernels, dtype: str, classes: int
+) -> None:
+    """Behind a checksum that was made to fit, a damaged chunk fails or means the same everywhere."""
+    pipe = pipeline(1, classes)
+    words = weights(dtype, 3 * CHUNK + 1300)
+    model = fitted(pipe, dtype, words)
+    block = Block(0, words.size // 2, words)
+    pipe.encode(block, model)
+    if decode_unchecked(block, model, native) is None:
+        pytest.skip(f"{native.name} has no fused decoder")
+    undamaged = block.coded
+    for flip in np.random.default_rng(1).integers(0, undamaged.size * 8, 150).tolist():
+        block.coded = undamaged.copy()
+        block.coded[flip // 8] ^= 1 << flip % 8
+        found = outcome(lambda: decode_unchecked(block, model, native))
+        assert found == outcome(lambda: general_unchecked(block, model)), flip
+
