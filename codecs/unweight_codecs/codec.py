@@ -15,7 +15,8 @@ from unweight_codecs.layouts import WordLayout
 from unweight_codecs.tensor_spec import TensorSpec
 
 SLOTS_IN_ORDER: Final = ("outlier", "grid", "tile_svd", "bound", "pack")
-MAX_REGIONS: Final = 256
+MAX_REGIONS: Final = 128
+SCALE_UNITS: Final = 32  # row and column scales of a ClassMap count 1/32 octave
 
 Reader = Callable[[int, int], Bytes]
 """Reads ``count`` words of the tensor from word ``first``: (first, count) → their bytes."""

@@ -5,7 +5,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -15,32 +15,43 @@ from unweight_codecs.errors import ResourceError, UsageError
 TEMPORARY_MARK = ".unweight-tmp-"  # hidden and recognisable, should a kill leave one behind
 
 
-def check_target(source: Path, target: Path, *, force: bool) -> None:
+def check_target(source: Path, target: Path, *, force: bool, parts: Iterable[Path] = ()) -> None:
     """Refuse targets that must not be written, before any work is done.
 
     Raises UsageError for an existing target without ``force``, one that is the source itself (also
-    through links), lies inside it or holds it, or is neither a regular file nor a directory.
+    through links), lies inside it or holds it or one of its ``parts``, or is neither a regular file
+    nor a directory.
     """
     if not target.parent.is_dir():
         raise UsageError(f"{target.parent}: no such directory for the output")
-    real_source, real_target = source.resolve(), target.resolve()
-    same = real_source == real_target or (target.exists() and source.samefile(target))
-    if same or real_source in real_target.parents or real_target in real_source.parents:
-        raise UsageError(f"{target}: the output would overwrite its own input", hint="choose another -o")
+    real_source, real_target = _real(source), _real(target)
     try:
         mode = os.stat(target).st_mode
-    except FileNotFoundError:
+    except OSError as error:
         if target.is_symlink():
             raise UsageError(f"{target}: a link that leads nowhere", hint="remove it") from None
+        if not isinstance(error, FileNotFoundError):
+            raise ResourceError(f"{target}: {error.strerror}", hint="choose another -o") from error
+        mode = None
+    # What does not exist yet can only lie inside the source.
+    held = [] if mode is None else [real_source, *map(_real, parts)]
+    inside = any(path == real_target or real_target in path.parents for path in held)
+    same = mode is not None and source.samefile(target)
+    if same or inside or real_source in real_target.parents:
+        raise UsageError(f"{target}: the output would overwrite its own input", hint="choose another -o")
+    if mode is None:
         return
-    except OSError as error:
-        raise ResourceError(f"{target}: {error.strerror}") from error
-    is_directory = source.is_dir() or source.name.endswith(".json")
+    is_directory = source.is_dir() or source.name.lower().endswith(".json")
     if not (stat.S_ISDIR(mode) if is_directory else stat.S_ISREG(mode)):
         kind = "directory" if is_directory else "regular file"
         raise UsageError(f"{target}: exists and is not a {kind}", hint="choose another -o")
     if not force:
         raise UsageError(f"{target}: already exists", hint="--force replaces it")
+
+
+def _real(path: Path) -> Path:
+    # Unlike Path.resolve, this does not raise for links in a circle.
+    return Path(os.path.realpath(path))
 
 
 def check_space(target: Path, needed: int) -> None:
@@ -65,7 +76,7 @@ def atomic_file(target: Path, needed: int) -> Iterator[BinaryIO]:
     permissions a new file would have.
     """
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name[:100]}{TEMPORARY_MARK}", dir=target.parent)
+        handle, name = tempfile.mkstemp(prefix=_prefix(target), dir=target.parent)
     except OSError as error:
         raise ResourceError(f"{target.parent}: cannot be written: {error.strerror}") from error
     temporary = Path(name)
@@ -77,10 +88,7 @@ def atomic_file(target: Path, needed: int) -> Iterator[BinaryIO]:
         os.replace(temporary, target)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            free = shutil.disk_usage(target.parent).free
-            raise no_space(target, needed, free) from error
-        raise ResourceError(f"{target}: cannot be written: {error.strerror}") from error
+        raise _failure(target, needed, error) from error
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -88,13 +96,13 @@ def atomic_file(target: Path, needed: int) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def atomic_directory(target: Path) -> Iterator[Path]:
+def atomic_directory(target: Path, needed: int) -> Iterator[Path]:
     """Yield a new directory that becomes ``target`` when the block ends without an exception.
 
-    An existing target is moved aside first and removed last.
+    An existing target is moved aside first and removed last. ``needed`` is as for ``atomic_file``.
     """
     try:
-        name = tempfile.mkdtemp(prefix=f".{target.name[:100]}{TEMPORARY_MARK}", dir=target.parent)
+        name = tempfile.mkdtemp(prefix=_prefix(target), dir=target.parent)
     except OSError as error:
         raise ResourceError(f"{target.parent}: cannot be written: {error.strerror}") from error
     temporary = Path(name)
@@ -102,24 +110,44 @@ def atomic_directory(target: Path) -> Iterator[Path]:
         yield temporary
         temporary.chmod(0o777 & ~_umask())
         if target.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{target.name[:100]}{TEMPORARY_MARK}", dir=target.parent))
-            os.replace(target, old / "old")
-            try:
-                os.replace(temporary, target)
-            except OSError:
-                os.replace(old / "old", target)
-                raise
-            finally:
-                shutil.rmtree(old, ignore_errors=True)
+            _exchange(temporary, target)
         else:
             os.replace(temporary, target)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise ResourceError(f"{target}: cannot be written: {error.strerror}") from error
+        raise _failure(target, needed, error) from error
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     _sync_directory(target.parent)
+
+
+def _exchange(new: Path, target: Path) -> None:
+    """Put the directory ``new`` in the place of ``target``; whatever happens, one of them is there."""
+    aside = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=target.parent))
+    old = aside / "old"
+    try:
+        os.replace(target, old)
+        os.replace(new, target)
+    except BaseException:  # an interrupt, too, must not leave the user without both
+        if old.exists() and not target.exists():
+            os.replace(old, target)
+        raise
+    finally:
+        if target.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+def _prefix(target: Path) -> str:
+    # A file name has at most 255 bytes: there must be room for the mark and for what makes it unique.
+    start = os.fsencode(target.name)[:100].decode("utf-8", "ignore")
+    return f".{start}{TEMPORARY_MARK}"
+
+
+def _failure(target: Path, needed: int, error: OSError) -> ResourceError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return no_space(target, needed, shutil.disk_usage(target.parent).free)
+    return ResourceError(f"{target}: cannot be written: {error.strerror}")
 
 
 def _umask() -> int:

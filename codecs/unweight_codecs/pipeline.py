@@ -22,19 +22,19 @@ from unweight_codecs.tensor_spec import TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Stages by slot, in order. Build one with ``pipeline_of``."""
+    """Stages by slot, in order, and a name for people. Build one with ``pipeline_of``."""
 
+    name: str
     stages: tuple[Stage, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the pipeline as the manifest stores it."""
-        return {"stages": [stage.to_dict() for stage in self.stages]}
+        return {"name": self.name, "stages": [stage.to_dict() for stage in self.stages]}
 
-    @property
-    def chunk_words(self) -> int:
-        """Words per chunk."""
+    def chunk_words(self, words: int) -> int:
+        """Return the words per chunk for a tensor of ``words`` words."""
         pack = self.stages[-1]
-        return 1 << pack.chunk_log2 if isinstance(pack, Pack) else 1 << 17
+        return (pack if isinstance(pack, Pack) else Pack()).chunk_words(words)
 
     def fit(self, tensor: TensorView) -> Model:
         """Let every stage decide its part of the model of a tensor."""
@@ -101,7 +101,8 @@ class Pipeline:
         Raises IntegrityError unless head, chunks and payload fit each other exactly.
         """
         parsed = payload.parse_head(head)
-        model = Model(spec, layout_of(spec), self.chunk_words)
+        layout = layout_of(spec)
+        model = Model(spec, layout, self.chunk_words(layout.words))
         # The chunk size comes first: other stages may need the number of chunks.
         for stage, section in reversed(list(zip(self.stages, parsed.sections, strict=True))):
             stage.read(section, model)
@@ -120,15 +121,16 @@ class Pipeline:
         return model, directory
 
 
-def pipeline_of(stages: Iterable[Stage]) -> Pipeline:
+def pipeline_of(name: str, stages: Iterable[Stage]) -> Pipeline:
     """Check that the stages fill the five slots in order."""
     chosen = tuple(stages)
     slots = tuple(stage.slot for stage in chosen)
     if slots != SLOTS_IN_ORDER:
         raise UsageError(f"a pipeline has the stages {', '.join(SLOTS_IN_ORDER)} in this order, not {slots}")
-    return Pipeline(chosen)
+    return Pipeline(name, chosen)
 
 
 def pipeline_from_dict(data: Mapping[str, Any]) -> Pipeline:
     """Rebuild a pipeline from the manifest; raises FormatError for an unknown codec."""
-    return pipeline_of(create_codec(stage["name"], stage["configuration"]) for stage in data["stages"])
+    stages = (create_codec(stage["name"], stage["configuration"]) for stage in data["stages"])
+    return pipeline_of(str(data["name"]), stages)

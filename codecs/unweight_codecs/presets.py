@@ -1,5 +1,6 @@
 """Presets: the named pipelines."""
 
+from unweight_codecs.codec import Stage
 from unweight_codecs.errors import UsageError
 from unweight_codecs.pipeline import Pipeline, pipeline_of
 from unweight_codecs.stages.bound import Bound
@@ -8,11 +9,14 @@ from unweight_codecs.stages.outlier import Outlier
 from unweight_codecs.stages.pack import Pack
 from unweight_codecs.stages.tile_svd import TileSvd
 
-PRESETS: dict[str, Pipeline] = {
-    "fast": pipeline_of((Outlier(), Grid(mantissa_bits=0, tables=1), TileSvd(), Bound(), Pack())),
-    "default": pipeline_of((Outlier(), Grid(), TileSvd(), Bound(), Pack())),
-    "max": pipeline_of((Outlier(), Grid(max_mantissa_bits=3, tables=16), TileSvd(classes=16), Bound(), Pack())),
+_STAGES: dict[str, tuple[Stage, ...]] = {
+    # One table per tensor, exponents only: the fewest passes over the data.
+    "fast": (Outlier(), Grid(mantissa_bits=0, tables=1), TileSvd(), Bound(), Pack()),
+    "default": (Outlier(), Grid(), TileSvd(), Bound(), Pack()),
+    # Contexts cost a second pass and half the decoding rate.
+    "max": (Outlier(), Grid(max_mantissa_bits=3, tables=16), TileSvd(classes=16), Bound(), Pack()),
 }
+PRESETS: dict[str, Pipeline] = {name: pipeline_of(name, stages) for name, stages in _STAGES.items()}
 DEFAULT = "default"
 
 

@@ -67,7 +67,7 @@ def load_recipe(preset: str, path: Path | None, settings: Iterable[str]) -> Reci
         pipeline = with_settings(preset_named(name), (*common, *own))
         if pipeline not in pipelines:
             pipelines.append(pipeline)
-        rules.append(Rule(patterns, pipelines.index(pipeline), name))
+        rules.append(Rule(patterns, pipelines.index(pipeline), pipeline.name))
 
     for number, rule in enumerate(_read_rules(path) if path else (), start=1):
         try:
@@ -110,7 +110,10 @@ def _parse_rule(rule: Any) -> tuple[tuple[str, ...], str, tuple[str, ...]]:  # n
 
 
 def with_settings(pipeline: Pipeline, settings: Iterable[str]) -> Pipeline:
-    """Apply settings of the form ``stage:key=value[,key=value…]`` or ``slot=codec`` to a pipeline."""
+    """Apply settings of the form ``stage:key=value[,key=value…]`` or ``slot=codec`` to a pipeline.
+
+    A changed pipeline carries the name of its preset with a star.
+    """
     stages = {stage.slot: stage for stage in pipeline.stages}
     for setting in settings:
         head, _, rest = setting.partition(":")
@@ -123,7 +126,8 @@ def with_settings(pipeline: Pipeline, settings: Iterable[str]) -> Pipeline:
         if slot not in stages:
             raise UsageError(f"{quoted(setting)}: no stage {slot}", hint=f"stages: {', '.join(stages)}")
         stages[slot] = _configured(stages[slot], rest, setting, codec != "")
-    return pipeline_of(stages.values())
+    name = pipeline.name if tuple(stages.values()) == pipeline.stages else f"{pipeline.name}*"
+    return pipeline_of(name, stages.values())
 
 
 def _codec(name: str) -> type[Stage]:

@@ -49,7 +49,7 @@ def survey(
     histograms = np.zeros((-(-chunks // per_region), bins), np.int64)
     digest = xxhash.xxh3_64()
 
-    def count(first: int) -> tuple[Bytes, list[NDArray[np.int64]]]:
+    def count(first: int) -> tuple[Bytes, list[NDArray[np.uint32]]]:
         words = read(first, min(SURVEY_CHUNKS * chunk_words, layout.words - first))
         step = chunk_words * layout.word_bytes
         return words, [_histogram(words[at : at + step], layout) for at in range(0, words.size, step)]
@@ -60,25 +60,31 @@ def survey(
         observe(words)
         for i, chunk in enumerate(counts):
             histograms[(first // chunk_words + i) // per_region] += chunk
-    view = TensorView(spec, layout, chunk_words, per_region, histograms, read, _is_sampled(layout))
+    sampled = _is_sampled(layout)
+    if sampled:
+        _scale(histograms, per_region * chunk_words, layout.words)
+    view = TensorView(spec, layout, chunk_words, per_region, histograms, read, sampled)
     return view, digest.hexdigest()
+
+
+def _scale(histograms: NDArray[np.int64], region_words: int, words: int) -> None:
+    """Scale sampled counts up to the words of each region."""
+    starts = np.arange(len(histograms)) * region_words
+    sizes = np.minimum(words - starts, region_words)
+    counted = np.maximum(histograms.sum(axis=1), 1)
+    histograms *= sizes[:, None]
+    histograms //= counted[:, None]
 
 
 def _is_sampled(layout: WordLayout) -> bool:
     return layout.is_float and layout.words >= _SAMPLED_FROM_WORDS
 
 
-def _histogram(words: Bytes, layout: WordLayout) -> NDArray[np.int64]:
+def _histogram(words: Bytes, layout: WordLayout) -> NDArray[np.uint32]:
     if layout.is_float:
         field = words.view(f"<u{layout.word_bytes}")
-        shift, bits = layout.histogram_shift, layout.histogram_bits
-        if not _is_sampled(layout):
-            return kernels().histogram(field, shift, bits).astype(np.int64)
-        step = 2 * _BLOCK_WORDS
-        starts = range(0, field.size, step)
-        sample = np.concatenate([field[start : start + _BLOCK_WORDS] for start in starts])
-        counts = kernels().histogram(sample, shift, bits).astype(np.int64)
-        return counts * field.size // max(sample.size, 1)
+        block = _BLOCK_WORDS if _is_sampled(layout) else 0
+        return kernels().histogram(field, layout.histogram_shift, layout.histogram_bits, block)
     rows = words.reshape(-1, layout.word_bytes)
     planes = [np.ascontiguousarray(rows[:, k]) for k in range(layout.word_bytes)]
-    return np.concatenate([kernels().histogram(plane, 0, 8).astype(np.int64) for plane in planes])
+    return np.concatenate([kernels().histogram(plane, 0, 8) for plane in planes])

@@ -50,13 +50,14 @@ class Archive:
         return cls(manifest, json.loads(header[8:]), document, payloads)
 
     def set_source(self, document: dict[str, Any], size: int | None = None) -> None:
-        """Replace the source header, and the size that the source claims to have."""
+        """Replace the source header, and the bytes of tensors that the source claims to have."""
         header = framed(document)
         source = self.manifest["source"]
+        if size is None:
+            size = source["size"] - source["header_bytes"]
         source["header"] = base64.b64encode(zstandard.compress(header)).decode()
         source["header_bytes"] = len(header)
-        if size is not None:
-            source["size"] = len(header) + size
+        source["size"] = len(header) + size
         self.source = document
 
     def write(self, path: Path, metadata: dict[str, str] | None = None) -> Path:

@@ -33,6 +33,7 @@ from unweight_codecs.tensor_spec import DTYPES, TensorSpec
 
 PAGE = mmap.PAGESIZE
 NO_ACCESS = 0  # PROT_NONE
+CHUNK_WORDS = 4096
 RNG = np.random.default_rng(0)
 
 
@@ -59,21 +60,13 @@ def copied(array: NDArray[Any]) -> NDArray[Any]:
     return copy
 
 
-class GuardedNumpy:
-    """NumPy, except that new arrays are guarded: what the binding allocates for results is too."""
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(np, name)
+class GuardedBuffers:
+    """Stands in for ``kernels.buffers``: what the binding allocates for results is guarded too."""
 
     @staticmethod
-    def empty(shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-        return guarded(shape, dtype)
-
-    @staticmethod
-    def zeros(shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-        array = guarded(shape, dtype)
-        array[...] = np.zeros((), dtype)
-        return array
+    def empty(size: int) -> Bytes:
+        """Return ``size`` guarded bytes."""
+        return guarded(size)
 
 
 def histogram(kernel: NativeKernels) -> None:
@@ -127,7 +120,7 @@ def split16(kernel: NativeKernels) -> None:
         print(form)
         for count in (*range(1, 140), 4095, 4096, 4097, 9000):
             words = copied(RNG.integers(0, 256, 2 * count, np.uint8))
-            kernel.split16(words, count, 4096, form)
+            kernel.split16(words, count, CHUNK_WORDS, form)
 
 
 def expect_damage(call: Callable[..., object], *arguments: object) -> None:
@@ -189,7 +182,7 @@ def damaged_rans(
 def pipeline(mantissa_bits: int, classes: int) -> Pipeline:
     """Return a pipeline with small chunks."""
     grid, pack = Grid(mantissa_bits=mantissa_bits), Pack(chunk_log2=12)
-    return pipeline_of((Outlier(), grid, TileSvd(classes=classes), Bound(), pack))
+    return pipeline_of("small chunks", (Outlier(), grid, TileSvd(classes=classes), Bound(), pack))
 
 
 def fitted(pipe: Pipeline, dtype: str, words: Bytes) -> Model:
@@ -199,7 +192,7 @@ def fitted(pipe: Pipeline, dtype: str, words: Bytes) -> Model:
     view, _ = survey(
         TensorSpec("t", dtype, shape),
         lambda at, n: words[2 * at : 2 * (at + n)],
-        pipe.chunk_words,
+        CHUNK_WORDS,
         lambda piece: None,
     )
     return pipe.fit(view)
@@ -221,7 +214,7 @@ def decode_tensor16(
     kernel: NativeKernels, pipe: Pipeline, dtype: str, count: int, escaped: float
 ) -> None:
     """Encode a tensor, then decode it whole and damaged, chunks and words guarded."""
-    scale = np.exp2(RNG.integers(-3, 3, count // 50)).repeat(50)
+    scale = np.exp2(RNG.integers(-3, 3, -(-count // 50))).repeat(50)[:count]
     values = (np.clip(RNG.normal(0, 1, count), -3, 3) * scale).astype("<f4")
     values[np.abs(values) < 2e-3] = 2e-3
     values[RNG.random(count) < escaped] *= np.float32(1e-4)
@@ -253,7 +246,7 @@ def main(name: str, check: str) -> None:
     if path is None:
         raise IntegrityError("the C library was not built")
     kernel = NativeKernels(native.load_library(path), name)
-    vars(native)["np"] = GuardedNumpy()
+    vars(native)["buffers"] = GuardedBuffers
     CHECKS[check](kernel)
 
 

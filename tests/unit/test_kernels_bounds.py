@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from unweight_codecs.kernels import ENVIRONMENT_VARIABLE
 from unweight_codecs.kernels.native import NativeKernels
 
 SCRIPT = Path(__file__).with_name("guard_pages.py")
@@ -16,9 +17,10 @@ CHECKS = ("histogram", "bits", "planes", "split16", "rans", "decode16")
 @pytest.mark.skipif(sys.platform != "linux", reason="page protection is set through Linux calls")
 @pytest.mark.parametrize("check", CHECKS)
 def test_buffers_that_end_at_a_guard_page(native_kernel: NativeKernels, check: str) -> None:
+    path = os.pathsep.join(sys.path)
     run = subprocess.run(
         [sys.executable, str(SCRIPT), native_kernel.name, check],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        env=os.environ | {"PYTHONPATH": path, ENVIRONMENT_VARIABLE: native_kernel.name},
         capture_output=True,
         text=True,
         timeout=300,

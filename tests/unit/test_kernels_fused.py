@@ -31,7 +31,7 @@ MANTISSA_BITS = (0, 1, 2, 3)
 def pipeline(mantissa_bits: int, classes: int, chunk_log2: int = 12) -> Pipeline:
     grid = Grid(mantissa_bits=mantissa_bits, tables=4)
     pack = Pack(chunk_log2=chunk_log2)
-    return pipeline_of((Outlier(), grid, TileSvd(classes=classes), Bound(), pack))
+    return pipeline_of("small chunks", (Outlier(), grid, TileSvd(classes=classes), Bound(), pack))
 
 
 def weights(dtype: str, count: int) -> Bytes:

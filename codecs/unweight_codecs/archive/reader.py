@@ -78,6 +78,11 @@ class ArchiveReader:
         """Whether a tensor is coded rather than stored unchanged."""
         return name in self.manifest.coded
 
+    def pipeline_name(self, name: str) -> str:
+        """Return the name of the pipeline that coded a tensor, "" for a stored one."""
+        coded = self.manifest.coded.get(name)
+        return self._pipelines[coded.pipeline].name if coded else ""
+
     def head(self, source: TensorEntry, here: TensorEntry) -> CodedHead:
         """Read and check the head of a coded tensor; sizes are bounded by the file's."""
         try:

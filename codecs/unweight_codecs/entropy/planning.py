@@ -10,7 +10,8 @@ from unweight_codecs.entropy import frequencies, zstd
 from unweight_codecs.kernels import kernels
 from unweight_codecs.kernels.base import ALPHABET, Bytes
 
-SAMPLE_WORDS = 1 << 12  # per region: enough to see whether a plane is uniform
+SAMPLE_WORDS = 1 << 12  # per sampled region: enough to see whether a plane is uniform
+SAMPLED_REGIONS = 32
 WORTH_CODING = 0.985  # a plane that would keep more than this of its size stays raw
 ZSTD_LEVEL = 3
 ZSTD_GAIN = 0.97  # zstd has to beat order-0 by this much, as it decodes slower
@@ -48,7 +49,8 @@ def _float_fields(model: Model) -> list[_Field]:
 
 def _plan_float_planes(tensor: TensorView, model: Model, tables: int) -> None:
     fields = [field for field in _float_fields(model) if field.bits]
-    sampled = _field_counts(tensor, fields, SAMPLE_WORDS)
+    stride = -(-len(tensor.histograms) // SAMPLED_REGIONS)
+    sampled = _field_counts(tensor, fields, SAMPLE_WORDS, stride)
     worthwhile = [field for field in fields if _shrinks(sampled[field.stream], model, field)]
     full = _field_counts(tensor, worthwhile, tensor.chunk_words * tensor.chunks_per_region)
     for field in worthwhile:
@@ -99,15 +101,15 @@ def _zstd_share(plane: Bytes) -> float:
 
 
 def _field_counts(
-    tensor: TensorView, fields: list[_Field], words_per_region: int
+    tensor: TensorView, fields: list[_Field], words_per_region: int, stride: int = 1
 ) -> dict[str, NDArray[np.int64]]:
-    """Count plane values (regions, 256), reading at most ``words_per_region`` words of each region."""
+    """Count plane values (regions, 256) on ``words_per_region`` words of every ``stride``th region."""
     layout, regions = tensor.layout, len(tensor.histograms)
     counts = {field.stream: np.zeros((regions, ALPHABET), np.int64) for field in fields}
     if not fields:
         return counts
     size = tensor.chunk_words * tensor.chunks_per_region
-    for region in range(regions):
+    for region in range(0, regions, stride):
         end = min((region + 1) * size, layout.words, region * size + words_per_region)
         for first in range(region * size, end, tensor.chunk_words):
             words = tensor.read(first, min(tensor.chunk_words, end - first))

@@ -80,8 +80,13 @@ class Kernels(Protocol):
 
     name: str
 
-    def histogram(self, words: NDArray[np.generic], shift: int, bits: int) -> NDArray[np.uint32]:
-        """Count the values of the ``bits`` (at most 14) bits above bit ``shift`` of each word."""
+    def histogram(
+        self, words: NDArray[np.generic], shift: int, bits: int, block: int = 0
+    ) -> NDArray[np.uint32]:
+        """Count the values of the ``bits`` (at most 14) bits above bit ``shift`` of each word.
+
+        With ``block`` only every other block of so many words is counted, starting with the first.
+        """
         ...
 
     def pack_bits(self, values: Bytes, width: int) -> Bytes:

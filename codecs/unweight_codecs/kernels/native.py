@@ -21,7 +21,7 @@ from unweight_codecs.kernels.base import (
 LIBRARY_STEM: Final = "_native"
 LIBRARY_SUFFIXES: Final = (".so", ".dylib", ".dll")
 INSTRUCTION_SETS: Final = ("avx512", "avx2", "portable")  # best first
-_HISTOGRAM_SCRATCH: Final = 4 << 14
+_HISTOGRAM_SCRATCH: Final = 4 * 4 << 14  # bytes: four sets of 2**14 counters
 _SPARE: Final = 64  # bytes a vector store may write beyond the end
 
 # Mirrors uw_chunk16 of src/unweight.h.
@@ -79,7 +79,7 @@ _P, _U32, _U64, _I64, _INT = (
 _SIGNATURES: Final = {
     "uw_supported": (_INT, [ctypes.c_char_p]),
     "uw_select": (_INT, [ctypes.c_char_p]),
-    "uw_histogram": (_INT, [_P, _U64, _U32, _U32, _U32, _P, _P]),
+    "uw_histogram": (_INT, [_P, _U64, _U32, _U32, _U32, _U64, _P, _P]),
     "uw_split": (None, [_P, _U64, _P, _P, _P, _U64, _P]),
     "uw_split16": (_I64, [_P, _U64, _U64, _P, _P, _P, _P, _P, _P]),
     "uw_join": (None, [_P, _P, _U64, _P, _U64, _P, _P]),
@@ -105,12 +105,14 @@ class NativeKernels:
         if library.uw_select(name.encode()):
             raise UnweightError(f"this processor does not run the {name} kernels")
 
-    def histogram(self, words: NDArray[np.generic], shift: int, bits: int) -> NDArray[np.uint32]:
+    def histogram(
+        self, words: NDArray[np.generic], shift: int, bits: int, block: int = 0
+    ) -> NDArray[np.uint32]:
         """Count in four sets of counters."""
         bins = np.zeros(1 << bits, np.uint32)
-        scratch = np.empty(_HISTOGRAM_SCRATCH, np.uint32)
+        scratch = buffers.empty(_HISTOGRAM_SCRATCH)
         status = self._library.uw_histogram(
-            words.ctypes.data, words.size, words.dtype.itemsize, shift, bits,
+            words.ctypes.data, words.size, words.dtype.itemsize, shift, bits, block,
             scratch.ctypes.data, bins.ctypes.data,
         )  # fmt: skip
         if status:

@@ -48,8 +48,14 @@ class ReferenceKernels:
 
     name = "reference"
 
-    def histogram(self, words: NDArray[np.generic], shift: int, bits: int) -> NDArray[np.uint32]:
+    def histogram(
+        self, words: NDArray[np.generic], shift: int, bits: int, block: int = 0
+    ) -> NDArray[np.uint32]:
         """Count with ``numpy.bincount``."""
+        if block:
+            starts = range(0, words.size, 2 * block)
+            parts = [words[start : start + block] for start in starts]
+            words = np.concatenate(parts) if parts else words
         unsigned = words.view(f"<u{words.dtype.itemsize}")
         field = (unsigned >> np.array(shift, unsigned.dtype)).astype(np.int64) & ((1 << bits) - 1)
         return np.bincount(field, minlength=1 << bits).astype(np.uint32)

@@ -2,10 +2,10 @@
 
 import hashlib
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import xxhash
 
 from unweight_codecs.archive import ArchiveWriter
@@ -15,6 +15,7 @@ from unweight_codecs.archive.writer import MIN_CODED_BYTES
 from unweight_codecs.codec import Block, Model, Reader
 from unweight_codecs.containers.base import ContainerIndex, FileSource, TensorEntry
 from unweight_codecs.containers.sniff import read_index
+from unweight_codecs.errors import IntegrityError, UnweightError, quoted
 from unweight_codecs.kernels import active_kernel, buffers
 from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.layouts import layout_of
@@ -22,13 +23,12 @@ from unweight_codecs.operations.files import compressed_name, open_job, target_d
 from unweight_codecs.operations.parallel import Workers
 from unweight_codecs.operations.progress import Progress
 from unweight_codecs.operations.report import FileReport, OperationReport, TensorReport
+from unweight_codecs.operations.tensor_rows import STORED
 from unweight_codecs.output import atomic_file, check_space, check_target
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import DEFAULT
 from unweight_codecs.recipe import Recipe, load_recipe
 from unweight_codecs.survey import survey
-
-STORED = "stored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,12 @@ def compress(
     recipe = load_recipe(options.preset, options.recipe, options.stages)
     job = open_job(source)
     target = target or compressed_name(source)
-    check_target(source, target, force=options.force)
+    check_target(source, target, force=options.force, parts=job.parts)
     with Workers(options.threads) as workers:
         indexes = [_index_of(path) for path, _ in job.models]
         source_bytes = sum(index.size for index in indexes) + job.carried_bytes
         check_space(target, job.carried_bytes)
-        progress.begin("compress", 2 * sum(index.size for index in indexes))
+        progress.begin("compress", sum(index.size for index in indexes))
         files = []
         with target_directory(job, target) as folder:
             for path, name in job.models:
@@ -102,7 +102,7 @@ def _index_of(path: Path) -> ContainerIndex:
 
 @dataclass(slots=True)
 class _FileJob:
-    """One file being compressed."""
+    """One file being compressed. Each byte counts half when it is read and half when it is coded."""
 
     source: FileSource
     writer: ArchiveWriter
@@ -111,18 +111,19 @@ class _FileJob:
     progress: Progress
     sha256: "hashlib._Hash" = field(default_factory=hashlib.sha256)
 
-    def observe(self, data: Bytes) -> None:
+    def observe(self, data: Bytes | bytes) -> None:
         """Take note of source bytes, in file order."""
         self.sha256.update(data)
-        self.progress.advance(len(data))
+        self.progress.advance(len(data) // 2)
 
     def tensor(self, entry: TensorEntry) -> str:
         """Code or store one tensor; returns the name of its pipeline."""
         chosen = self.recipe.pipeline_for(entry.spec.name)
         if chosen and entry.nbytes >= MIN_CODED_BYTES:
             number, name, pipeline = chosen
+            chunk_words = pipeline.chunk_words(layout_of(entry.spec).words)
             view, digest = survey(
-                entry.spec, self._reader(entry), pipeline.chunk_words, self.observe, self.workers.ordered
+                entry.spec, self._reader(entry), chunk_words, self.observe, self.workers.ordered
             )
             model = pipeline.fit(view)
             expected = pipeline.head_length(model) + model.estimated_bits // 8
@@ -130,15 +131,16 @@ class _FileJob:
                 return name
             self._store(entry, digest)
         else:
-            self._store(entry, self._digest(entry))
+            self._store(entry, self._digest(entry, self.observe))
         return STORED
 
-    def _digest(self, entry: TensorEntry) -> str:
+    def _digest(self, entry: TensorEntry, sink: Callable[[bytes], None]) -> str:
+        """Read a tensor in order; ``sink`` gets every piece."""
         digest = xxhash.xxh3_64()
         for start in range(0, entry.nbytes, STORED_SPAN):
             data = self.source.read_at(entry.offset + start, min(STORED_SPAN, entry.nbytes - start))
             digest.update(data)
-            self.observe(np.frombuffer(data, np.uint8))
+            sink(data)
         return digest.hexdigest()
 
     def _reader(self, entry: TensorEntry) -> Reader:
@@ -166,11 +168,19 @@ class _FileJob:
 
         self.writer.begin(pipeline, model)
         spans = range(0, model.layout.words, SPAN_CHUNKS * model.chunk_words)
-        done = 0
-        for block in self.workers.ordered(encode, spans):
-            self.writer.add(block)
-            self.progress.advance(block.words.size)
-            done += block.words.size
+        done, again = 0, xxhash.xxh3_64()
+        try:
+            for block in self.workers.ordered(encode, spans):
+                again.update(block.words)
+                self.writer.add(block)
+                advanced = block.words.size - block.words.size // 2
+                self.progress.advance(advanced)
+                done += advanced
+        except UnweightError:
+            # Values that the first pass has not seen fail in many ways: look for the cause.
+            self._check_unchanged(entry, self._digest(entry, lambda data: None), digest)
+            raise
+        self._check_unchanged(entry, again.hexdigest(), digest)
         if self.writer.end(number, digest, entry.nbytes):
             return True
         self.progress.advance(-done)
@@ -178,10 +188,20 @@ class _FileJob:
 
     def _store(self, entry: TensorEntry, digest: str) -> None:
         self.writer.store(entry.spec.name, digest)
-        for start in range(0, entry.nbytes, STORED_SPAN):
-            data = self.source.read_at(entry.offset + start, min(STORED_SPAN, entry.nbytes - start))
+
+        def copy(data: bytes) -> None:
             self.writer.write(data)
-            self.progress.advance(len(data))
+            self.progress.advance(len(data) - len(data) // 2)
+
+        self._check_unchanged(entry, self._digest(entry, copy), digest)
+
+    def _check_unchanged(self, entry: TensorEntry, now: str, before: str) -> None:
+        """Raise IntegrityError unless both passes have seen the same bytes of a tensor."""
+        if now != before:
+            raise IntegrityError(
+                f"{self.source.path}: tensor {quoted(entry.spec.name)} changed while it was read",
+                hint="compress it again when nothing writes to it",
+            )
 
 
 def _compress_file(
@@ -193,8 +213,8 @@ def _compress_file(
         with atomic_file(output, index.size) as file:
             writer = ArchiveWriter(file, index, recipe.pipelines)
             job = _FileJob(source, writer, recipe, workers, progress)
-            job.observe(np.frombuffer(index.header, np.uint8))
-            progress.advance(len(index.header))
+            job.observe(index.header)
+            progress.advance(len(index.header) - len(index.header) // 2)
             names = [job.tensor(entry) for entry in index.tensors]
             digest = job.sha256.hexdigest()
             size = writer.finish(digest)

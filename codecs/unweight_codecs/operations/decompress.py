@@ -62,7 +62,7 @@ def decompress(
     started, cpu_started = time.perf_counter(), time.process_time()
     found = open_archives(source)
     target = target or restored_name(source)
-    check_target(source, target, force=force)
+    check_target(source, target, force=force, parts=found.job.parts)
     for path, _ in found.archives:
         with ArchiveReader(path) as archive:
             check_structure(archive)

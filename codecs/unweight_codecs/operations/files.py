@@ -26,6 +26,11 @@ class Job:
     is_directory: bool
 
     @property
+    def parts(self) -> list[Path]:
+        """Every file that is read."""
+        return [path for path, _ in (*self.models, *self.carried)]
+
+    @property
     def carried_bytes(self) -> int:
         """Total size of the carried files."""
         return sum(path.stat().st_size for path, _ in self.carried)
@@ -56,7 +61,7 @@ def target_directory(job: Job, target: Path) -> Iterator[Path]:
     if not job.is_directory:
         yield target
         return
-    with atomic_directory(target) as folder:
+    with atomic_directory(target, job.carried_bytes) as folder:
         for path, name in (*job.models, *job.carried):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
         for path, name in job.carried:

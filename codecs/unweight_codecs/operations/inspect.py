@@ -16,7 +16,7 @@ from unweight_codecs.containers.sniff import read_index
 from unweight_codecs.entropy import frequencies
 from unweight_codecs.entropy.directory import CODERS, LENGTH_BITS, TABLE_BITS
 from unweight_codecs.errors import FormatError, UsageError, quoted
-from unweight_codecs.kernels.base import ALPHABET, FloatFormat
+from unweight_codecs.kernels.base import ALPHABET
 from unweight_codecs.manifest import DIGEST_KEY, FORMAT_MAJOR, MANIFEST_KEY, MODE_LOSSLESS
 from unweight_codecs.operations.report import (
     HeaderReport,
@@ -25,6 +25,8 @@ from unweight_codecs.operations.report import (
     StreamReport,
     TensorReport,
 )
+from unweight_codecs.codec import SCALE_UNITS
+from unweight_codecs.operations.symbols import count_symbols, entropy_bits
 from unweight_codecs.operations.tensor_rows import STORED, tensor_rows
 
 
@@ -89,32 +91,8 @@ def inspect_stages(path: Path, tensor: str) -> StagesReport:
             raise FormatError(f"{path}: tensor {quoted(tensor)} is stored unchanged: no stage coded it")
         source, here = next(pair for pair in archive.tensors() if pair[0].spec.name == tensor)
         head = archive.head(source, here)
-        counts = _symbol_counts(archive, head)
+        counts = count_symbols(archive, head)
         return _stages_report(path, rows[tensor], head, counts)
-
-
-def _symbol_counts(archive: ArchiveReader, head: CodedHead) -> NDArray[np.int64]:
-    """Count the symbols of a float tensor, or the bytes of the lowest plane of another."""
-    model, layout = head.model, head.model.layout
-    counts = np.zeros(ALPHABET, np.int64)
-    for chunk in archive.spans(head):
-        words = archive.decode(head, chunk).reshape(-1, layout.word_bytes)
-        if not layout.is_float:
-            counts += np.bincount(words[:, 0], minlength=ALPHABET)
-            continue
-        field = words.reshape(-1).view(f"<u{layout.word_bytes}") >> np.array(
-            layout.mantissa_bits - model.top_bits, f"u{layout.word_bytes}"
-        )
-        value = field.astype(np.int64) & ((1 << (layout.exponent_bits + model.top_bits)) - 1)
-        counts += np.bincount(symbols_of(value, model.form), minlength=ALPHABET)
-    return counts
-
-
-def symbols_of(value: NDArray[np.int64], form: FloatFormat) -> NDArray[np.int64]:
-    """Map exponents with their top mantissa bits to symbols."""
-    symbol = value - (form.base << form.top_bits)
-    escape = form.escape_limit | value & ((1 << form.top_bits) - 1)
-    return np.where((symbol < 0) | (symbol >= form.escape_limit), escape, symbol)
 
 
 def _stages_report(
@@ -125,7 +103,7 @@ def _stages_report(
         _stream_report(head, k, name, bits, counts if k == 0 else None)
         for k, (name, bits) in enumerate(model.streams().items())
     )
-    words = layout.words
+    words, total = layout.words, counts.sum(axis=0)
     return StagesReport(
         path=str(path),
         tensor=row,
@@ -134,11 +112,11 @@ def _stages_report(
         bits_per_element_coded=8 * row.coded_bytes / words,
         overhead_bytes=row.coded_bytes - sum(stream.coded_bytes for stream in streams),
         stages=tuple(
-            StageReport(stage.name, stage.to_dict()["configuration"], _facts(stage.slot, head, counts))
+            StageReport(stage.name, stage.to_dict()["configuration"], _facts(stage.slot, head, total))
             for stage in head.pipeline.stages
         ),
         streams=streams,
-        histogram=_histogram(model, counts),
+        histogram=_histogram(model, total),
     )
 
 
@@ -152,13 +130,8 @@ def _stream_report(
         values = size * 8 // bits
     coders = Counter(CODERS[code] for code in (entries >> (LENGTH_BITS + TABLE_BITS)).tolist())
     achieved = 8 * size / values if values else 0.0
-    entropy = _entropy(counts) if counts is not None else achieved
+    entropy = entropy_bits(counts) if counts is not None else achieved
     return StreamReport(name, bits, values, entropy, achieved, size, dict(coders))
-
-
-def _entropy(counts: NDArray[np.int64]) -> float:
-    used = counts[counts > 0] / counts.sum()
-    return float(-(used * np.log2(used)).sum())
 
 
 def _facts(slot: str, head: CodedHead, counts: NDArray[np.int64]) -> dict[str, str | int | float]:
@@ -180,8 +153,8 @@ def _facts(slot: str, head: CodedHead, counts: NDArray[np.int64]) -> dict[str, s
         side = int(frequencies.serialised_sizes(model.classes.tables).sum())
         return {
             "contexts (K)": len(model.classes.tables),
-            "row scales": f"{len(rows)}, spread {int(rows.max()) / 8:.2f} octaves",
-            "column scales": f"{len(columns)}, spread {int(columns.max()) / 8:.2f} octaves",
+            "row scales": f"{len(rows)}, spread {int(rows.max()) / SCALE_UNITS:.2f} octaves",
+            "column scales": f"{len(columns)}, spread {int(columns.max()) / SCALE_UNITS:.2f} octaves",
             "table bytes": side,
         }
     if slot == "bound":

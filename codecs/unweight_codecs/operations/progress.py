@@ -10,7 +10,7 @@ class Progress(Protocol):
         """A task of ``total`` bytes starts."""
 
     def advance(self, nbytes: int) -> None:
-        """``nbytes`` more bytes of the current task are done."""
+        """``nbytes`` more bytes of the current task are done; negative when some are done again."""
 
     def finish(self) -> None:
         """The current task is complete."""

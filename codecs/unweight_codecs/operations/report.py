@@ -84,7 +84,8 @@ class HeaderReport:
 class StreamReport:
     """One coded stream of a tensor.
 
-    ``entropy_bits`` is the order-0 bound of the stream under its chosen model (bits per value),
+    ``entropy_bits`` is the order-0 bound (bits per value) of the stream, each context or table by
+    itself; for streams other than the first it is not computed and equals ``coded_bits``.
     ``coded_bits`` what the stream really takes in the file (bits per value); ``coders`` counts
     chunks by coder, e.g. ``{"rans": 12, "raw": 1}``.
     """

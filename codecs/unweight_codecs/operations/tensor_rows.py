@@ -11,6 +11,6 @@ def tensor_rows(archive: ArchiveReader) -> tuple[TensorReport, ...]:
     rows = []
     for source, here in archive.tensors():
         spec = source.spec
-        pipeline = "coded" if archive.is_coded(spec.name) else STORED
+        pipeline = archive.pipeline_name(spec.name) or STORED
         rows.append(TensorReport(spec.name, spec.dtype, spec.shape, pipeline, source.nbytes, here.nbytes))
     return tuple(rows)

@@ -61,13 +61,13 @@ class Grid(Stage):
         most = min(self.max_mantissa_bits, layout.mantissa_bits)
         fixed = min(self.mantissa_bits, layout.mantissa_bits)
         candidates = range(most + 1) if self.mantissa_bits == AUTO else (fixed,)
-        counted = {m: symbol_counts(tensor.histograms, tensor, model, m) for m in candidates}
-        pooled = np.stack([counts.sum(axis=0) for counts in counted.values()])
+        whole = tensor.histograms.sum(axis=0, keepdims=True)
+        pooled = np.concatenate([symbol_counts(whole, tensor, model, m) for m in candidates])
         tables = frequencies.normalise(pooled)
         bits = frequencies.costs(pooled, tables) + 8 * frequencies.serialised_sizes(tables)
         bits -= layout.words * np.array(candidates)  # mantissa bits in symbols are not coded raw
         model.top_bits = candidates[int(np.argmin(bits))]
-        counts = counted[model.top_bits]
+        counts = symbol_counts(tensor.histograms, tensor, model, model.top_bits)
         model.tables["symbol"], choice, model.symbol_bits = frequencies.cluster(counts, self.tables)
         raw = layout.words * (1 + layout.mantissa_bits - model.top_bits)
         escapes = int(counts[:, model.form.escape_limit :].sum())
@@ -163,11 +163,12 @@ def symbol_counts(
     """Turn histograms of top fields (rows, 2**bits) into counts of symbols (rows, 256)."""
     layout = tensor.layout
     exponents, merged = 1 << layout.exponent_bits, 1 << top_bits
-    fields = histograms.reshape(len(histograms), exponents, merged, -1).sum(axis=3)
-    inside = fields[:, model.base : model.base + model.window]
-    escaped = fields.sum(axis=1) - inside.sum(axis=1)
+    fields = histograms.reshape(len(histograms), exponents, -1)
+    window = fields[:, model.base : model.base + model.window]
+    escaped = (fields.sum(axis=1) - window.sum(axis=1)).reshape(len(histograms), merged, -1).sum(axis=2)
+    inside = window.reshape(len(histograms), model.window * merged, -1).sum(axis=2)
     counts = np.zeros((len(histograms), ALPHABET), np.int64)
-    counts[:, : model.window * merged] = inside.reshape(len(histograms), -1)
+    counts[:, : model.window * merged] = inside
     if model.window < exponents:
         limit = model.window * merged
         counts[:, limit : limit + merged] = escaped

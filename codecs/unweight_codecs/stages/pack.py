@@ -17,8 +17,11 @@ from unweight_codecs.entropy import segments
 from unweight_codecs.entropy.directory import chunk_lengths, directory_dtype, parse_directory
 from unweight_codecs.errors import IntegrityError, UsageError
 from unweight_codecs.kernels import buffers
+from unweight_codecs.kernels.base import GROUP, padded
 
 DEFAULT_CHUNK_LOG2, MIN_CHUNK_LOG2, MAX_CHUNK_LOG2 = 17, 12, 17
+LARGEST_CHUNK = 1 << 18
+_SECTION = struct.Struct("<I")
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class Pack(Stage):
     """Codes streams by rANS where the grid has a table for them, raw where they do not shrink.
 
     Attributes:
-        chunk_log2: log2 of the words per chunk.
+        chunk_log2: log2 of the words per chunk to aim at.
     """
 
     chunk_log2: int = DEFAULT_CHUNK_LOG2
@@ -41,6 +44,16 @@ class Pack(Stage):
                 f"not {self.chunk_log2!r}"
             )
 
+    def chunk_words(self, words: int) -> int:
+        """Return the words per chunk for a tensor of ``words`` words, a multiple of 128.
+
+        Chunks are made equally long, two thirds to one and a half times the size aimed at: a short
+        last chunk would pay for its lane states and be decoded without a partner.
+        """
+        target = 1 << self.chunk_log2
+        chunks = max(1, (words + target // 2) // target)
+        return max(GROUP, padded(-(-words // chunks)))
+
     def fit(self, tensor: TensorView, model: Model) -> None:
         """Add the directory, the states of the lanes and the padding to the estimate."""
         streams = len(model.streams())
@@ -48,14 +61,16 @@ class Pack(Stage):
         model.estimated_bits += 8 * model.chunks * segments.RANS_OVERHEAD_BYTES * len(model.coders)
 
     def write(self, model: Model) -> bytes:
-        """Write u8 log2 of the chunk size. The directory follows the sections."""
-        return struct.pack("<B", self.chunk_log2)
+        """Write u32 words per chunk. The directory follows the sections."""
+        return _SECTION.pack(model.chunk_words)
 
     def read(self, section: bytes, model: Model) -> None:
         """Restore the chunk size."""
-        if len(section) != 1 or not MIN_CHUNK_LOG2 <= section[0] <= MAX_CHUNK_LOG2:
-            raise IntegrityError("the pack section is damaged")
-        model.chunk_words = 1 << section[0]
+        if len(section) != _SECTION.size:
+            raise IntegrityError("the pack section has a wrong size")
+        (model.chunk_words,) = _SECTION.unpack(section)
+        if not GROUP <= model.chunk_words <= LARGEST_CHUNK or model.chunk_words % GROUP:
+            raise IntegrityError("the pack section has an impossible chunk size")
 
     def encode(self, block: Block, model: Model) -> None:
         """Streams → ``coded`` and ``directory`` (one row per chunk)."""

@@ -14,14 +14,17 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unweight_codecs.codec import Block, ClassMap, Model, Stage, TensorView
+from unweight_codecs.codec import SCALE_UNITS, Block, ClassMap, Model, Stage, TensorView
 from unweight_codecs.entropy import frequencies, zstd
 from unweight_codecs.errors import IntegrityError, UsageError
 from unweight_codecs.kernels.base import ALPHABET, Bytes, padded
+from unweight_codecs.layouts.words import HISTOGRAM_MANTISSA_BITS
 
 MAX_CLASSES = 16
 SUMS = 511  # of two uint8 scales
+_UNITS_PER_STEP = SCALE_UNITS >> HISTOGRAM_MANTISSA_BITS  # histograms resolve 1/8 octave
 _MIN_SIDE, _MAX_COLUMNS = 16, 1 << 20
+_STEPS = ((4096, 1), (1024, 2), (0, 4))  # (values in a mean, units it is rounded to)
 
 
 @dataclass(frozen=True)
@@ -73,12 +76,14 @@ class TileSvd(Stage):
         """Restore the class map."""
         if section == b"\0":
             return
+        columns = model.layout.columns
+        rows = model.layout.words // columns if columns else 0
+        if rows < _MIN_SIDE or not _MIN_SIDE <= columns <= _MAX_COLUMNS:
+            raise IntegrityError("the tile_svd section is of a tensor that cannot have one")
         try:
             number = section[0]
             steps = np.frombuffer(section, "<u2", number - 1, 1)
             at = 1 + steps.nbytes
-            columns = model.layout.columns
-            rows = model.layout.words // columns if columns else 0
             row_scales, at = _read_scales(section, at, rows)
             column_scales, at = _read_scales(section, at, columns)
             tables = []
@@ -145,7 +150,12 @@ def _scales(tensor: TensorView, model: Model) -> tuple[Bytes, Bytes]:
 
 
 def _quantised(sums: NDArray[np.int64], number: int) -> Bytes:
-    means = (2 * sums + number) // (2 * number)
+    """Turn sums of ``number`` eighths of an octave into means in units of 1/32 octave.
+
+    A mean of few values is noise below some digit, which would only cost bits to store.
+    """
+    step = next(step for least, step in _STEPS if number >= least)
+    means = (2 * _UNITS_PER_STEP * sums // step + number) // (2 * number) * step
     return np.clip(means - means.min(), 0, 255).astype(np.uint8)
 
 

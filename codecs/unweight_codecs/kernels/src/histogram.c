@@ -24,23 +24,29 @@ UW_COUNT(uint16_t)
 UW_COUNT(uint32_t)
 UW_COUNT(uint64_t)
 
-/* Adds to bins[k] how many words have k in the `bits` bits above bit `shift` (bits <= 14).
+/* Adds to bins[k] how many words have k in the `bits` bits above bit `shift` (bits <= 14). With
+ * `block` only every other block of so many words is counted, starting with the first.
  * Returns -1 for what cannot be counted. `scratch` holds UW_SETS * UW_MAX_BINS counters. */
 UW_EXPORT int uw_histogram(const uint8_t *words, uint64_t count, uint32_t word_bytes, uint32_t shift,
-                           uint32_t bits, uint32_t *scratch, uint32_t *bins)
+                           uint32_t bits, uint64_t block, uint32_t *scratch, uint32_t *bins)
 {
     uint32_t (*sets)[UW_MAX_BINS] = (uint32_t (*)[UW_MAX_BINS])scratch;
     const uint32_t mask = (1u << bits) - 1;
+    const uint64_t size = block ? block : count, step = block ? 2 * block : count;
     if (1u << bits > UW_MAX_BINS)
         return -1;
     for (uint32_t set = 0; set < UW_SETS; set++)
         memset(sets[set], 0, (size_t)4 << bits);
-    switch (word_bytes) {
-    case 1: count_uint8_t(words, count, shift, mask, sets); break;
-    case 2: count_uint16_t((const uint16_t *)words, count, shift, mask, sets); break;
-    case 4: count_uint32_t((const uint32_t *)words, count, shift, mask, sets); break;
-    case 8: count_uint64_t((const uint64_t *)words, count, shift, mask, sets); break;
-    default: return -1;
+    for (uint64_t at = 0; at < count; at += step) {
+        const uint64_t part = count - at < size ? count - at : size;
+        const uint8_t *from = words + at * word_bytes;
+        switch (word_bytes) {
+        case 1: count_uint8_t(from, part, shift, mask, sets); break;
+        case 2: count_uint16_t((const uint16_t *)from, part, shift, mask, sets); break;
+        case 4: count_uint32_t((const uint32_t *)from, part, shift, mask, sets); break;
+        case 8: count_uint64_t((const uint64_t *)from, part, shift, mask, sets); break;
+        default: return -1;
+        }
     }
     for (uint32_t bin = 0; bin <= mask; bin++)
         for (uint32_t set = 0; set < UW_SETS; set++)

@@ -1,0 +1,155 @@
+"""The coders that are compared: the presets of Unweight, zipnn and zstd."""
+
+import importlib
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import xxhash
+import zstandard
+
+from benchmarks.data import DataSet
+from benchmarks.measure import Run, Stopwatch
+from unweight_codecs.archive.writer import MIN_CODED_BYTES
+from unweight_codecs.errors import IntegrityError
+from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.operations.bench import Coded, decode_tensor, encode_tensor
+from unweight_codecs.operations.compress import CompressOptions, compress
+from unweight_codecs.operations.progress import NoProgress
+from unweight_codecs.pipeline import Pipeline
+from unweight_codecs.presets import preset
+from unweight_codecs.tensor_spec import TensorSpec
+
+ZIPNN_DTYPES: Final = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
+
+
+@dataclass(frozen=True, slots=True)
+class UnweightCoder:
+    """A preset, tensor by tensor, with all checksums, as in a file but without file I/O."""
+
+    preset: str
+
+    @property
+    def name(self) -> str:
+        """``unweight`` and the preset."""
+        return f"unweight {self.preset}"
+
+    def run(self, data: DataSet) -> Run:
+        """Encode and decode every tensor, and compare."""
+        pipeline = preset(self.preset)
+        with Stopwatch() as encoding:
+            coded = [_encode(pipeline, spec, words) for spec, words in data.tensors]
+        with Stopwatch() as decoding:
+            pieces = [
+                _decode(pipeline, each, words)
+                for each, (_, words) in zip(coded, data.tensors, strict=True)
+            ]
+            digests = tuple(_digest(each) for each in pieces)
+        with Stopwatch() as comparing:
+            same = all(
+                _same(words, each) for (_, words), each in zip(data.tensors, pieces, strict=True)
+            )
+        if not same or digests != data.digests:
+            raise _wrong(self.name, data)
+        return Run(
+            coded_bytes=sum(
+                each.size if each else words.size
+                for each, (_, words) in zip(coded, data.tensors, strict=True)
+            ),
+            encode_seconds=encoding.seconds,
+            decode_seconds=decoding.seconds,
+            check_seconds=decoding.seconds + comparing.seconds,
+        )
+
+    def file_bytes(self, data: DataSet) -> int:
+        """Return the size of the file that ``compress`` writes, header and manifest included."""
+        with tempfile.TemporaryDirectory() as folder:
+            target = Path(folder, "coded.safetensors")
+            compress(data.path, target, CompressOptions(preset=self.preset), NoProgress())
+            return target.stat().st_size
+
+
+class ZipnnCoder:
+    """zipnn on the bytes of all tensors at once, which suits it better than one at a time."""
+
+    name = "zipnn"
+
+    def __init__(self) -> None:
+        """Load zipnn and torch, which it needs."""
+        importlib.import_module("torch").set_num_threads(1)
+        self._zipnn: Any = importlib.import_module("zipnn")
+
+    def run(self, data: DataSet) -> Run:
+        """Encode and decode; ``data`` must be mostly BF16, F16 or F32."""
+        dtype = ZIPNN_DTYPES[data.dtype]
+        coder = self._zipnn.ZipNN(bytearray_dtype=dtype, input_format="byte", threads=1)
+        source = data.joined()
+        scratch = bytearray(source)  # zipnn reorders the bits of its input in place
+        with Stopwatch() as encoding:
+            coded = coder.compress(scratch)
+        coded_bytes = len(coded)
+        with Stopwatch() as decoding:
+            restored = coder.decompress(coded)
+        if restored != source:
+            raise _wrong(self.name, data)
+        return Run(coded_bytes, encoding.seconds, decoding.seconds)
+
+    def file_bytes(self, data: DataSet) -> None:
+        """Return None: zipnn is measured on bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ZstdCoder:
+    """zstd on the bytes of all tensors at once."""
+
+    level: int
+
+    @property
+    def name(self) -> str:
+        """``zstd`` and the level."""
+        return f"zstd -{self.level}"
+
+    def run(self, data: DataSet) -> Run:
+        """Encode and decode."""
+        source = data.joined()
+        with Stopwatch() as encoding:
+            coded = zstandard.ZstdCompressor(level=self.level).compress(source)
+        with Stopwatch() as decoding:
+            restored = zstandard.ZstdDecompressor().decompress(coded)
+        if restored != source:
+            raise _wrong(self.name, data)
+        return Run(len(coded), encoding.seconds, decoding.seconds)
+
+    def file_bytes(self, data: DataSet) -> None:
+        """Return None: zstd is measured on bytes."""
+
+
+def _encode(pipeline: Pipeline, spec: TensorSpec, words: Bytes) -> Coded | None:
+    """Return the coded tensor; None for one that a file would store as it is."""
+    return encode_tensor(pipeline, spec, words) if words.size >= MIN_CODED_BYTES else None
+
+
+def _decode(pipeline: Pipeline, coded: Coded | None, words: Bytes) -> list[Bytes]:
+    return decode_tensor(pipeline, coded) if coded else [words]
+
+
+def _digest(pieces: list[Bytes]) -> str:
+    digest = xxhash.xxh3_64()
+    for piece in pieces:
+        digest.update(piece.data)
+    return digest.hexdigest()
+
+
+def _same(words: Bytes, pieces: list[Bytes]) -> bool:
+    at = 0
+    for piece in pieces:
+        if not np.array_equal(words[at : at + piece.size], piece):
+            return False
+        at += piece.size
+    return at == words.size
+
+
+def _wrong(coder: str, data: DataSet) -> IntegrityError:
+    return IntegrityError(f"{coder} does not give {data.name} back bit for bit")
