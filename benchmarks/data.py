@@ -69,7 +69,7 @@ def real_models(folder: Path) -> Iterator[DataSet]:
         yield load(f"MiniLM {dtype}", path)
     yield original
     if SMALL_MODEL.exists():
-        yield load("tiny-llama", SMALL_MODEL)
+        yield load("tiny-llama BF16", SMALL_MODEL)
 
 
 def controls(folder: Path) -> Iterator[DataSet]:

@@ -94,7 +94,7 @@ def _payload_parts(head: CodedHead, name: str) -> Iterator[Part]:
         "outlier": [(2, f"outlier: base {model.base}"), (1, f"window {model.window}"), (1, "zero")],
         "grid": list(_grid_parts(model)),
         "tile_svd": [(1, "tile_svd: off")],
-        "pack": [(1, f"pack: chunks of 2^{model.chunk_words.bit_length() - 1} words")],
+        "pack": [(4, f"pack: chunks of {model.chunk_words} words")],
     }
     used = 40
     for slot, size in zip(SLOTS_IN_ORDER, sections, strict=True):

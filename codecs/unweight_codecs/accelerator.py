@@ -1,4 +1,4 @@
-"""What an accelerator must offer. Implementations register in the group ``unweight.accelerators``."""
+"""What an accelerator must offer. They register in the group ``unweight.accelerators``."""
 
 from typing import Protocol
 
@@ -9,5 +9,5 @@ class Accelerator(Protocol):
     name: str
 
     def probe(self) -> tuple[bool, str]:
-        """Return whether the device can be used here, and a line of detail or the reason why not."""
+        """Return whether the device can be used here, and a line of detail or why not."""
         ...

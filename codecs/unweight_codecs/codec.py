@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from unweight_codecs.errors import UsageError
+from unweight_codecs.errors import UsageError, quoted
 from unweight_codecs.kernels import buffers
 from unweight_codecs.kernels.base import ALPHABET, Bytes, FloatFormat, Frequencies
 from unweight_codecs.layouts import WordLayout
@@ -26,10 +26,10 @@ Reader = Callable[[int, int], Bytes]
 class TensorView:
     """A tensor to be modelled: its layout, its bytes on demand, and its survey.
 
-    ``histograms`` has one row per region, a run of consecutive chunks: for floats the counts of
-    the exponent and top mantissa bits, shape (regions, 2**histogram_bits); for other words the
-    counts of every byte, shape (regions, 256 * word_bytes). With ``sampled`` they stand for all words
-    but were counted on a part of them: a value that was not seen may still occur.
+    ``histograms`` has one row per region, a run of consecutive chunks: for floats the counts of the
+    exponent and top mantissa bits, shape (regions, 2**histogram_bits); for other words the
+    counts of every byte, shape (regions, 256 * word_bytes). With ``sampled`` they stand for all
+    words but were counted on a part of them: a value that was not seen may still occur.
     """
 
     spec: TensorSpec
@@ -51,9 +51,9 @@ class Model:
     """What the stages decided for one tensor. A decoder rebuilds it from the payload's head.
 
     ``tables`` and ``classes`` are needed by both sides. ``table_of_chunk`` and ``coders`` guide the
-    encoder only: a decoder finds the choice for every chunk in the directory. ``symbol_bits`` is the
-    part of ``estimated_bits`` that the symbol stream takes, its tables included. ``sections`` are
-    the stages' parts of the head, written once the model is complete.
+    encoder only: a decoder finds the choice for every chunk in the directory. ``symbol_bits`` is
+    the part of ``estimated_bits`` that the symbol stream takes, its tables included. ``sections``
+    are the stages' parts of the head, written once the model is complete.
     """
 
     spec: TensorSpec
@@ -121,8 +121,8 @@ class Block:
     ``words`` holds the span's bytes. Stages add and consume ``streams``: symbols and classes are
     padded to whole groups of 128, planes and top values are not; the escape stream holds the
     exponents of escaped words. A fused kernel may leave a stream in ``packed`` form only, as raw
-    segments hold it, and count the escapes of each chunk itself. ``coded`` holds the span's chunks one after the other, ``directory``
-    a row for each.
+    segments hold it, and count the escapes of each chunk itself. ``coded`` holds the span's chunks
+    one after the other, ``directory`` a row for each.
     """
 
     first_word: int
@@ -137,9 +137,7 @@ class Block:
     def copy_empty(self) -> "Block":
         """Return a block for the same words, to be filled by decoding ``coded``."""
         empty = buffers.empty(self.words.size)
-        return Block(
-            self.first_word, self.count, empty, coded=self.coded, directory=self.directory
-        )
+        return Block(self.first_word, self.count, empty, coded=self.coded, directory=self.directory)
 
     def drop_streams(self) -> None:
         """Free everything but words and coded bytes."""
@@ -169,6 +167,12 @@ class Codec(ABC):
         return cls(**configuration)
 
 
+def check_setting(stage: str, key: str, value: object, low: int, high: int) -> None:
+    """Raise UsageError unless a stage's setting is an integer from ``low`` to ``high``."""
+    if type(value) is not int or not low <= value <= high:
+        raise UsageError(f"stage {stage}: {key} must be {low} to {high}, not {quoted(value)}")
+
+
 class Stage(Codec):
     """One of the five stages of a pipeline.
 
@@ -191,7 +195,7 @@ class Stage(Codec):
         """Restore this stage's part of the model; raises IntegrityError for a damaged section."""
 
     def prepare(self, block: Block, model: Model) -> None:
-        """Add to a block what both sides know without the payload. Runs before encode and decode."""
+        """Add to a block what both sides know without the payload, before encode or decode."""
 
     @abstractmethod
     def encode(self, block: Block, model: Model) -> None:
@@ -202,4 +206,13 @@ class Stage(Codec):
         """Undo ``encode``; raises IntegrityError for damaged input."""
 
 
-__all__ = ["ALPHABET", "SLOTS_IN_ORDER", "Block", "ClassMap", "Codec", "Model", "Stage", "TensorView"]
+__all__ = [
+    "ALPHABET",
+    "SLOTS_IN_ORDER",
+    "Block",
+    "ClassMap",
+    "Codec",
+    "Model",
+    "Stage",
+    "TensorView",
+]

@@ -117,7 +117,9 @@ def parse_manifest(text: str) -> Manifest:
 def _check_version(document: Mapping[str, Any]) -> None:
     version = document.get("format")
     generator = quoted(document.get("generator"))
-    if not (isinstance(version, list) and len(version) == 2 and all(type(n) is int for n in version)):
+    if not (
+        isinstance(version, list) and len(version) == 2 and all(type(n) is int for n in version)
+    ):
         raise IntegrityError("the manifest names no format version")
     if version[0] > FORMAT_MAJOR:
         raise FormatError(
@@ -133,7 +135,7 @@ def _check_version(document: Mapping[str, Any]) -> None:
     unknown = sorted(set(map(str, features)) - KNOWN_FEATURES)
     if unknown:
         raise FormatError(
-            f"the file uses {quoted(unknown)}, which {GENERATOR} does not know; written by {generator}",
+            f"the file, written by {generator}, uses {quoted(unknown)}, unknown to {GENERATOR}",
             hint="upgrade unweight",
         )
     if document.get("mode") != MODE_LOSSLESS or document.get("epsilon") != 0:
@@ -159,7 +161,9 @@ def _parse(document: Mapping[str, Any]) -> Manifest:
         if type(number) is not int or not 0 <= number < len(pipelines):
             raise ValueError(f"tensor {quoted(name)} names a pipeline that is not there")
         if (tensor["dtype"], tuple(tensor["shape"])) != (specs[name].dtype, specs[name].shape):
-            raise ValueError(f"tensor {quoted(name)} has another dtype or shape in the source header")
+            raise ValueError(
+                f"tensor {quoted(name)} has another dtype or shape in the source header"
+            )
         coded[name] = CodedTensor(number, _match(_XXH3, tensor["digest"]))
     others = [name for name in names if name not in coded]
     digests = document["stored"]

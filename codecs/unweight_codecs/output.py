@@ -38,7 +38,9 @@ def check_target(source: Path, target: Path, *, force: bool, parts: Iterable[Pat
     inside = any(path == real_target or real_target in path.parents for path in held)
     same = mode is not None and source.samefile(target)
     if same or inside or real_source in real_target.parents:
-        raise UsageError(f"{target}: the output would overwrite its own input", hint="choose another -o")
+        raise UsageError(
+            f"{target}: the output would overwrite its own input", hint="choose another -o"
+        )
     if mode is None:
         return
     is_directory = source.is_dir() or source.name.lower().endswith(".json")
@@ -64,7 +66,8 @@ def check_space(target: Path, needed: int) -> None:
 def no_space(target: Path, needed: int, free: int) -> ResourceError:
     """Return the error for a full disk."""
     return ResourceError(
-        f"{target}: no space: {needed} bytes needed, {free} free", hint="free some, or choose another -o"
+        f"{target}: no space: {needed} bytes needed, {free} free",
+        hint="free some, or choose another -o",
     )
 
 
@@ -123,7 +126,7 @@ def atomic_directory(target: Path, needed: int) -> Iterator[Path]:
 
 
 def _exchange(new: Path, target: Path) -> None:
-    """Put the directory ``new`` in the place of ``target``; whatever happens, one of them is there."""
+    """Put the directory ``new`` in the place of ``target``; at any moment one of them is there."""
     aside = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=target.parent))
     old = aside / "old"
     try:
@@ -139,7 +142,7 @@ def _exchange(new: Path, target: Path) -> None:
 
 
 def _prefix(target: Path) -> str:
-    # A file name has at most 255 bytes: there must be room for the mark and for what makes it unique.
+    # A file name has at most 255 bytes, which the mark and a unique ending must share.
     start = os.fsencode(target.name)[:100].decode("utf-8", "ignore")
     return f".{start}{TEMPORARY_MARK}"
 

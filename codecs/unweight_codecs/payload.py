@@ -1,11 +1,11 @@
 """The head of a coded tensor: one section per stage, then the chunk directory.
 
-    0   "UWT1"
-    4   u32 length of the head, a multiple of 16
-    8   u64 XXH3-64 of the head with this field as zero
-    16  u32 length of each of the five sections
-    36  u32 zero
-    40  sections, zero padding to 8, directory rows, zero padding to 16
+0   "UWT1"
+4   u32 length of the head, a multiple of 16
+8   u64 XXH3-64 of the head with this field as zero
+16  u32 length of each of the five sections
+36  u32 zero
+40  sections, zero padding to 8, directory rows, zero padding to 16
 """
 
 import struct

@@ -67,7 +67,11 @@ class Pipeline:
         for stage in self.stages:
             stage.prepare(block, model)
         native = self._native(model)
-        if native and isinstance(self.stages[-1], Pack) and self._decode_fused(block, model, native):
+        if (
+            native
+            and isinstance(self.stages[-1], Pack)
+            and self._decode_fused(block, model, native)
+        ):
             return
         for stage in self.stages[: 1 if native else None : -1]:
             stage.decode(block, model)
@@ -84,7 +88,11 @@ class Pipeline:
         """Return the fused kernels where they stand for these stages."""
         active = kernels()
         built_in = all(type(stage) in BUILT_IN_STAGES for stage in self.stages[:2])
-        return active if isinstance(active, NativeKernels) and built_in and model.layout.is_float else None
+        return (
+            active
+            if isinstance(active, NativeKernels) and built_in and model.layout.is_float
+            else None
+        )
 
     def write_head(self, model: Model, directory: NDArray[np.void]) -> bytes:
         """Return the payload's head."""
@@ -95,7 +103,9 @@ class Pipeline:
         directory = model.chunks * directory_dtype(model).itemsize
         return payload.head_length(model.sections, directory)
 
-    def read_head(self, head: bytes, spec: TensorSpec, payload_bytes: int) -> tuple[Model, NDArray[np.void]]:
+    def read_head(
+        self, head: bytes, spec: TensorSpec, payload_bytes: int
+    ) -> tuple[Model, NDArray[np.void]]:
         """Rebuild the model and the directory of a payload of ``payload_bytes`` bytes.
 
         Raises IntegrityError unless head, chunks and payload fit each other exactly.
@@ -111,7 +121,9 @@ class Pipeline:
                 raise IntegrityError("the chunk directory has a wrong size")
         record = directory_dtype(model)
         size = model.chunks * record.itemsize
-        if len(parsed.directory) != size + -size % 8 and len(parsed.directory) - size not in range(16):
+        if len(parsed.directory) != size + -size % 8 and len(parsed.directory) - size not in range(
+            16
+        ):
             raise IntegrityError("the chunk directory has a wrong size")
         if len(parsed.directory) < size or any(parsed.directory[size:]):
             raise IntegrityError("the chunk directory has a wrong size")
@@ -126,7 +138,9 @@ def pipeline_of(name: str, stages: Iterable[Stage]) -> Pipeline:
     chosen = tuple(stages)
     slots = tuple(stage.slot for stage in chosen)
     if slots != SLOTS_IN_ORDER:
-        raise UsageError(f"a pipeline has the stages {', '.join(SLOTS_IN_ORDER)} in this order, not {slots}")
+        raise UsageError(
+            f"a pipeline has the stages {', '.join(SLOTS_IN_ORDER)} in this order, not {slots}"
+        )
     return Pipeline(name, chosen)
 
 

@@ -25,4 +25,6 @@ def preset(name: str) -> Pipeline:
     try:
         return PRESETS[name]
     except KeyError:
-        raise UsageError(f"unknown preset {name!r}", hint=f"presets: {', '.join(PRESETS)}") from None
+        raise UsageError(
+            f"unknown preset {name!r}", hint=f"presets: {', '.join(PRESETS)}"
+        ) from None

@@ -97,7 +97,11 @@ def _read_rules(path: Path) -> list[Any]:
 
 
 def _parse_rule(rule: Any) -> tuple[tuple[str, ...], str, tuple[str, ...]]:  # noqa: ANN401 - parsed TOML
-    if not isinstance(rule, dict) or set(rule) - _RULE_KEYS or not {"tensors", "preset"} <= set(rule):
+    if (
+        not isinstance(rule, dict)
+        or set(rule) - _RULE_KEYS
+        or not {"tensors", "preset"} <= set(rule)
+    ):
         raise UsageError("a rule has the keys tensors, preset and optionally stages")
     patterns, stages = rule["tensors"], rule.get("stages", [])
     patterns = [patterns] if isinstance(patterns, str) else patterns
@@ -121,10 +125,14 @@ def with_settings(pipeline: Pipeline, settings: Iterable[str]) -> Pipeline:
         if codec:
             chosen = _codec(codec)
             if chosen.slot != slot:
-                raise UsageError(f"{quoted(setting)}: {codec} is a codec for {chosen.slot}, not {slot}")
+                raise UsageError(
+                    f"{quoted(setting)}: {codec} is a codec for {chosen.slot}, not {slot}"
+                )
             stages[slot] = chosen()
         if slot not in stages:
-            raise UsageError(f"{quoted(setting)}: no stage {slot}", hint=f"stages: {', '.join(stages)}")
+            raise UsageError(
+                f"{quoted(setting)}: no stage {slot}", hint=f"stages: {', '.join(stages)}"
+            )
         stages[slot] = _configured(stages[slot], rest, setting, codec != "")
     name = pipeline.name if tuple(stages.values()) == pipeline.stages else f"{pipeline.name}*"
     return pipeline_of(name, stages.values())
@@ -148,7 +156,10 @@ def _configured(stage: Stage, text: str, setting: str, bare_is_fine: bool) -> St
         key, equals, value = part.partition("=")
         if not equals or key not in known:
             names = ", ".join(sorted(known)) or "none"
-            raise UsageError(f"{quoted(setting)}: no setting {quoted(key)}", hint=f"settings of {stage.slot}: {names}")
+            raise UsageError(
+                f"{quoted(setting)}: no setting {quoted(key)}",
+                hint=f"settings of {stage.slot}: {names}",
+            )
         changes[key] = _number(value, setting)
     return replace(stage, **changes)  # type: ignore[type-var]
 

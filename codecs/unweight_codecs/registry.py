@@ -48,7 +48,10 @@ def _points() -> dict[str, metadata.EntryPoint]:
     found: dict[str, metadata.EntryPoint] = {}
     for point in metadata.entry_points(group=CODEC_GROUP):
         other = found.get(point.name)
-        if other is not None and (other.value, _distribution(other)) != (point.value, _distribution(point)):
+        if other is not None and (other.value, _distribution(other)) != (
+            point.value,
+            _distribution(point),
+        ):
             raise UnweightError(
                 f"codec {point.name!r} is registered by both {_distribution(other)} and "
                 f"{_distribution(point)}",
@@ -56,7 +59,7 @@ def _points() -> dict[str, metadata.EntryPoint]:
             )
         if "." not in point.name and _distribution(point) != _OWN_DISTRIBUTION:
             raise UnweightError(
-                f"codec {point.name!r} of {_distribution(point)} needs a name of the form vendor.name"
+                f"codec {point.name!r} of {_distribution(point)}: its name must be vendor.name"
             )
         found[point.name] = point
     return found
@@ -71,13 +74,15 @@ def codec_class(name: str) -> type[Stage]:
     if point is None:
         raise FormatError(
             f"the file needs the codec {quoted(name)}, which is not installed",
-            hint="install the package that brings it, or a newer unweight; `unweight codecs` lists what is here",
+            hint="install the package that brings it; `unweight codecs` lists what is here",
         )
     loaded = point.load()
     if not (isinstance(loaded, type) and issubclass(loaded, Stage)):
         raise UnweightError(f"codec {name!r} of {_distribution(point)} is not a Stage")
     if loaded.name != name or loaded.slot not in SLOTS_IN_ORDER:
-        raise UnweightError(f"codec {name!r} of {_distribution(point)} calls itself {loaded.name!r}")
+        raise UnweightError(
+            f"codec {name!r} of {_distribution(point)} calls itself {loaded.name!r}"
+        )
     return loaded
 
 

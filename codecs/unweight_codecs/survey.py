@@ -13,7 +13,6 @@ from unweight_codecs.kernels.base import ALPHABET, Bytes
 from unweight_codecs.layouts import WordLayout, layout_of
 from unweight_codecs.tensor_spec import TensorSpec
 
-
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
@@ -52,11 +51,13 @@ def survey(
     def count(first: int) -> tuple[Bytes, list[NDArray[np.uint32]]]:
         words = read(first, min(SURVEY_CHUNKS * chunk_words, layout.words - first))
         step = chunk_words * layout.word_bytes
-        return words, [_histogram(words[at : at + step], layout) for at in range(0, words.size, step)]
+        return words, [
+            _histogram(words[at : at + step], layout) for at in range(0, words.size, step)
+        ]
 
     spans = range(0, layout.words, SURVEY_CHUNKS * chunk_words)
     for first, (words, counts) in zip(spans, ordered(count, spans), strict=True):
-        digest.update(words)
+        digest.update(words.data)
         observe(words)
         for i, chunk in enumerate(counts):
             histograms[(first // chunk_words + i) // per_region] += chunk

@@ -110,8 +110,8 @@ def _bits_each(report: StagesReport) -> str:
 
 
 def _pipelines(report: HeaderReport) -> Iterator[RenderableType]:
-    for number, pipeline in enumerate(report.pipelines, start=1):
-        label = "pipeline" if len(report.pipelines) == 1 else f"pipeline {number}"
+    for pipeline in report.pipelines:
+        label = f"pipeline {pipeline['name']}"
         yield Text(f"\n{label}", style="bold")
         yield facts(
             (printable(str(stage["name"])), _configuration(stage["configuration"]))

@@ -28,7 +28,7 @@ def write_header(manifest: Manifest, sizes: Sequence[int], length: int | None = 
     """
     metadata = {DIGEST_KEY: _BLANK.decode(), MANIFEST_KEY: manifest.to_json()}
     metadata |= manifest.source.metadata or {}
-    entries = []
+    entries: list[tuple[str, str, tuple[int, ...], int]] = []
     for entry, size in zip(manifest.source.tensors, sizes, strict=True):
         spec = entry.spec
         if spec.name in manifest.coded:
@@ -45,7 +45,7 @@ def check_not_archive(index: ContainerIndex, path: object) -> None:
         if key in (index.metadata or {}):
             raise FormatError(
                 f"{path}: already compressed by Unweight",
-                hint="compressing again would not make it smaller; `unweight inspect header` shows it",
+                hint="again would not make it smaller; `unweight inspect header` shows what it is",
             )
 
 

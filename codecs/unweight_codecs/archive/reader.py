@@ -63,7 +63,9 @@ class ArchiveReader:
         try:
             return pipeline_from_dict(data)  # type: ignore[arg-type]
         except (KeyError, TypeError, UsageError) as error:
-            raise IntegrityError(f"the manifest names an impossible pipeline: {quoted(error)}") from None
+            raise IntegrityError(
+                f"the manifest names an impossible pipeline: {quoted(error)}"
+            ) from None
 
     def _located(self, error: UnweightError) -> UnweightError:
         if error.message.startswith(f"{self.path}:"):
@@ -102,7 +104,7 @@ class ArchiveReader:
         return range(0, head.model.chunks, SPAN_CHUNKS)
 
     def decode(self, head: CodedHead, first_chunk: int, chunks: int = SPAN_CHUNKS) -> Bytes:
-        """Return the original bytes of ``chunks`` chunks from ``first_chunk`` (fewer at the end)."""
+        """Return the original bytes of ``chunks`` chunks from ``first_chunk``, fewer at the end."""
         model = head.model
         last = min(first_chunk + chunks, model.chunks)
         begin = int(head.ends[first_chunk - 1]) if first_chunk else 0
@@ -113,7 +115,7 @@ class ArchiveReader:
         directory = head.directory[first_chunk:last]
         block = Block(first_word, count, words, coded=coded, directory=directory)
         try:
-            self._source.read_into(head.chunks_offset + begin, memoryview(coded))
+            self._source.read_into(head.chunks_offset + begin, coded.data)
             head.pipeline.decode(block, model)
         except UnweightError as error:
             error.message = f"tensor {quoted(model.spec.name)}: {error.message}"
@@ -123,7 +125,7 @@ class ArchiveReader:
     def read_stored(self, here: TensorEntry, start: int, length: int) -> Bytes:
         """Return ``length`` bytes of a stored tensor from byte ``start``."""
         data = buffers.empty(length)
-        self._source.read_into(here.offset + start, memoryview(data))
+        self._source.read_into(here.offset + start, data.data)
         return data
 
     def close(self) -> None:

@@ -1,9 +1,8 @@
 """Writing Unweight files: data first, the header into the space reserved for it last."""
 
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from unweight_codecs.archive.header import write_header
 from unweight_codecs.codec import Block, Model
@@ -11,6 +10,9 @@ from unweight_codecs.containers.base import ContainerIndex
 from unweight_codecs.manifest import CodedTensor, Manifest
 from unweight_codecs.output import write_all
 from unweight_codecs.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 MIN_CODED_BYTES = 4096  # below, head, table and lane states eat most of what coding saves
 
@@ -56,7 +58,7 @@ class ArchiveWriter:
 
     def add(self, block: Block) -> None:
         """Append the chunks of an encoded block."""
-        write_all(self._file, memoryview(block.coded))
+        write_all(self._file, block.coded.data)
         self._directory.append(block.directory)
 
     def end(self, number: int, digest: str, limit: int) -> bool:

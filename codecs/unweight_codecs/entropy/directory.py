@@ -32,7 +32,7 @@ def entry(coder: str, table: int, length: int) -> int:
 def chunk_lengths(directory: NDArray[np.void]) -> NDArray[np.int64]:
     """Return the bytes of every chunk: its segments, each padded to 8."""
     lengths = (directory["segments"] & ((1 << LENGTH_BITS) - 1)).astype(np.int64)
-    return ((lengths + 7) // 8 * 8).sum(axis=1)
+    return np.asarray(((lengths + 7) // 8 * 8).sum(axis=1), np.int64)
 
 
 def parse_directory(block: Block, model: Model) -> NDArray[np.void]:

@@ -35,7 +35,7 @@ def code_lengths() -> NDArray[np.int64]:
         carry = mantissa >> np.uint64(32) != 0
         mantissa = np.where(carry, mantissa >> np.uint64(1), mantissa)
         fraction = fraction << 1 | carry
-    lengths = (12 << COST_BITS) - (exponent << COST_BITS | fraction)
+    lengths: NDArray[np.int64] = (12 << COST_BITS) - (exponent << COST_BITS | fraction)
     lengths[0] = _ABSENT
     return lengths
 
@@ -53,17 +53,20 @@ def normalise(counts: Counts) -> Frequencies:
     missing = SLOTS - frequencies.sum(axis=1)
     order = np.argsort(-(scaled % totals), axis=1, kind="stable")
     bonus = np.arange(ALPHABET) < missing[:, None]
-    np.put_along_axis(frequencies, order, np.take_along_axis(frequencies, order, axis=1) + bonus, axis=1)
+    np.put_along_axis(
+        frequencies, order, np.take_along_axis(frequencies, order, axis=1) + bonus, axis=1
+    )
     for row in np.flatnonzero(missing < 0):
         for _ in range(-int(missing[row])):
             frequencies[row, np.argmax(frequencies[row])] -= 1
-    return frequencies.astype(np.uint16)
+    return np.asarray(frequencies, np.uint16)
 
 
 def costs(counts: Counts, frequencies: Frequencies) -> NDArray[np.int64]:
     """Return the bits that coding each histogram (rows, 256) with its table takes, rounded up."""
     units = (counts * code_lengths()[frequencies]).sum(axis=1)
-    return -(-units >> COST_BITS)
+    bits: NDArray[np.int64] = -(-units >> COST_BITS)
+    return bits
 
 
 def cluster(counts: Counts, limit: int) -> tuple[Frequencies, NDArray[np.uint8], int]:
@@ -108,13 +111,14 @@ def _renumbered(choice: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _pooled(counts: Counts, choice: NDArray[np.int64]) -> Counts:
     tables = np.arange(int(choice.max(initial=0)) + 1)
-    return (choice == tables[:, None]).astype(np.int64) @ counts
+    pooled: Counts = (choice == tables[:, None]).astype(np.int64) @ counts
+    return pooled
 
 
 def serialised_sizes(frequencies: Frequencies) -> NDArray[np.int64]:
     """Return the bytes that ``serialise`` gives for each table."""
     used = ALPHABET - np.argmax(frequencies[:, ::-1] > 0, axis=1)
-    return 1 + used + np.count_nonzero(frequencies >= _TWO_BYTES, axis=1)
+    return np.asarray(1 + used + np.count_nonzero(frequencies >= _TWO_BYTES, axis=1), np.int64)
 
 
 def serialise(frequencies: NDArray[np.uint16]) -> bytes:
@@ -122,7 +126,11 @@ def serialise(frequencies: NDArray[np.uint16]) -> bytes:
     last = int(np.flatnonzero(frequencies)[-1])
     out = bytearray([last])
     for frequency in frequencies[: last + 1].tolist():
-        out += bytes([frequency]) if frequency < 0x80 else bytes([frequency & 0x7F | 0x80, frequency >> 7])
+        out += (
+            bytes([frequency])
+            if frequency < 0x80
+            else bytes([frequency & 0x7F | 0x80, frequency >> 7])
+        )
     return bytes(out)
 
 

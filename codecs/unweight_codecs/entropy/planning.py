@@ -103,7 +103,7 @@ def _zstd_share(plane: Bytes) -> float:
 def _field_counts(
     tensor: TensorView, fields: list[_Field], words_per_region: int, stride: int = 1
 ) -> dict[str, NDArray[np.int64]]:
-    """Count plane values (regions, 256) on ``words_per_region`` words of every ``stride``th region."""
+    """Count plane values (regions, 256) on some words of every ``stride``th region."""
     layout, regions = tensor.layout, len(tensor.histograms)
     counts = {field.stream: np.zeros((regions, ALPHABET), np.int64) for field in fields}
     if not fields:

@@ -103,8 +103,8 @@ def decode_stream(
     coders = located["coder"] == RANS
     if coders.any():
         _decode_rans(block, model, stream, located, np.flatnonzero(coders), values)
-        if bits < 8 and values[: block.count].max(initial=0) >> bits:
-            raise IntegrityError("a coded segment holds a value that is too wide")
+    if bits < 8 and np.any(located["coder"] >= RANS) and values[: block.count].max() >> bits:
+        raise IntegrityError("a coded segment holds a value that is too wide")
     block.streams[stream] = values if stream == "symbol" else values[: block.count]
 
 
@@ -140,7 +140,9 @@ def _encode_rans(block: Block, model: Model, stream: str, varied: list[int]) -> 
     if values.size != padded(block.count):
         values = buffers.empty(padded(block.count))
         values[: block.count] = block.streams[stream]
-    values[block.count :] = np.argmax(tables[0 if classes is not None else int(wanted["table"][-1])])
+    values[block.count :] = np.argmax(
+        tables[0 if classes is not None else int(wanted["table"][-1])]
+    )
     coded = kernels().rans_encode(values, wanted, tables, classes)
     return {
         i: Segment(
@@ -182,8 +184,8 @@ def _escapes_per_chunk(block: Block, model: Model) -> NDArray[np.int64]:
 
 def _encode_escapes(block: Block, model: Model) -> list[Segment]:
     width = model.form.escape_bytes
-    counts = block.escape_counts
-    counts = _escapes_per_chunk(block, model) if counts is None else counts.astype(np.int64)
+    known = block.escape_counts
+    counts = _escapes_per_chunk(block, model) if known is None else known.astype(np.int64)
     ends = np.cumsum(counts) * width
     escapes = block.streams["escape"]
     starts = np.concatenate([[0], ends[:-1]])
@@ -196,7 +198,9 @@ def _encode_escapes(block: Block, model: Model) -> list[Segment]:
 def _decode_escapes(block: Block, model: Model, located: NDArray[np.void]) -> None:
     width = model.form.escape_bytes
     lengths = located["length"].astype(np.int64)
-    if np.any(located["coder"] != RAW) or np.any(lengths != _escapes_per_chunk(block, model) * width):
+    if np.any(located["coder"] != RAW) or np.any(
+        lengths != _escapes_per_chunk(block, model) * width
+    ):
         raise IntegrityError("a chunk has another number of escapes than its symbols ask for")
     parts = [block.coded[int(row["offset"]) :][: int(row["length"])] for row in located]
     block.streams["escape"] = np.concatenate(parts) if parts else np.zeros(0, np.uint8)

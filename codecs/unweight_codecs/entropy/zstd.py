@@ -15,7 +15,7 @@ def compress(data: bytes, level: int = MAX_LEVEL) -> bytes:
 def decompress(data: bytes, size: int) -> bytes:
     """Return the ``size`` bytes of a frame; raises IntegrityError if it holds any other number.
 
-    The declared size is compared first: the decoder would otherwise allocate whatever the frame claims.
+    The declared size is compared first: the decoder would allocate whatever the frame claims.
     """
     try:
         declared = zstandard.get_frame_parameters(data).content_size

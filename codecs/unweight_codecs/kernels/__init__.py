@@ -43,7 +43,9 @@ def kernel_status() -> tuple[KernelStatus, ...]:
     rows = []
     for name in native.INSTRUCTION_SETS:
         usable = library is not None and native.supported(library, name)
-        rows.append(KernelStatus(name, usable, "" if usable else reason or "this processor lacks it"))
+        rows.append(
+            KernelStatus(name, usable, "" if usable else reason or "this processor lacks it")
+        )
     return (*rows, KernelStatus(ReferenceKernels.name, available=True, reason=""))
 
 

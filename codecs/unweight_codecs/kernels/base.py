@@ -90,7 +90,7 @@ class Kernels(Protocol):
         ...
 
     def pack_bits(self, values: Bytes, width: int) -> Bytes:
-        """Pack the low ``width`` (1 to 8) bits of each value; value i starts at bit ``i * width``."""
+        """Pack the low ``width`` (1 to 8) bits of each value; value i starts at bit i * width."""
         ...
 
     def unpack_bits(self, packed: Bytes, count: int, width: int) -> Bytes:

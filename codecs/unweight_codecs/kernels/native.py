@@ -157,7 +157,11 @@ class NativeKernels:
         """Return the exponents of the escaped ones among ``count`` words, as bytes."""
         out = buffers.empty(count * form.escape_bytes)
         used = self._library.uw_collect_escapes(
-            words.ctypes.data, symbols.ctypes.data, count, ctypes.byref(_format(form)), out.ctypes.data
+            words.ctypes.data,
+            symbols.ctypes.data,
+            count,
+            ctypes.byref(_format(form)),
+            out.ctypes.data,
         )
         return out[: used * form.escape_bytes]
 
@@ -190,9 +194,7 @@ class NativeKernels:
     def unpack_bits(self, packed: Bytes, count: int, width: int) -> Bytes:
         """Unpack with SWAR, PDEP or VPMULTISHIFTQB."""
         out = buffers.empty(count)
-        self._library.uw_unpack_bits(
-            packed.ctypes.data, packed.size, count, width, out.ctypes.data
-        )
+        self._library.uw_unpack_bits(packed.ctypes.data, packed.size, count, width, out.ctypes.data)
         return out
 
     def rans_encode(
@@ -262,4 +264,12 @@ def supported(library: ctypes.CDLL, name: str) -> bool:
     return bool(library.uw_supported(name.encode()))
 
 
-__all__ = ["CHUNK16", "INSTRUCTION_SETS", "STATE_LOW", "NativeKernels", "find_library", "load_library", "supported"]
+__all__ = [
+    "CHUNK16",
+    "INSTRUCTION_SETS",
+    "STATE_LOW",
+    "NativeKernels",
+    "find_library",
+    "load_library",
+    "supported",
+]

@@ -1,4 +1,4 @@
-"""The NumPy reference of the kernels: the meaning of the formats, and the fallback without a compiler.
+"""The NumPy reference of the kernels: what the formats mean, and the way without a compiler.
 
 The rANS coder runs all chunks of a span side by side, so that each NumPy call does the work of one
 step of 32 lanes of every chunk.
@@ -38,7 +38,7 @@ def _slots(frequencies: Frequencies) -> Bytes:
 
 
 def _by_step(values: Bytes, count: int) -> Bytes:
-    """Reorder ``count`` symbols into (step, lane): symbol i of a group is lane i // 4, step i % 4."""
+    """Reorder symbols into (step, lane): symbol i of a group is lane i // 4, step i % 4."""
     steps = values[:count].reshape(-1, LANES, 4).transpose(0, 2, 1)
     return np.ascontiguousarray(steps).reshape(-1, LANES)
 
@@ -99,7 +99,9 @@ class ReferenceKernels:
             full = now >> np.uint64(20) >= frequency
             emitted[live, step], words[live, step] = full, now.astype(np.uint16)
             now = np.where(full, now >> np.uint64(16), now)
-            state[live] = (now // frequency << np.uint64(PROBABILITY_BITS)) + now % frequency + starts[at]
+            state[live] = (
+                (now // frequency << np.uint64(PROBABILITY_BITS)) + now % frequency + starts[at]
+            )
         parts: list[Bytes] = []
         used = 0
         for i, segment in enumerate(segments):
@@ -141,7 +143,11 @@ class ReferenceKernels:
             slot = (now & np.uint64(SLOTS - 1)).astype(np.int64)
             symbol = slots[row, slot]
             frequency = table[row, symbol]
-            now = frequency * (now >> np.uint64(PROBABILITY_BITS)) + slot.astype(np.uint64) - starts[row, symbol]
+            now = (
+                frequency * (now >> np.uint64(PROBABILITY_BITS))
+                + slot.astype(np.uint64)
+                - starts[row, symbol]
+            )
             low = now < STATE_LOW
             # Lanes refill in ascending order: lane k takes the word after those of the lanes below.
             at = cursor[live][:, None] + np.cumsum(low, axis=1) - low

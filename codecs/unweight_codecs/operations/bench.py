@@ -69,7 +69,9 @@ class Coded:
     blocks: list[Block]
 
 
-def bench(source: Path, presets: tuple[str, ...], *, repeats: int, progress: Progress) -> BenchReport:
+def bench(
+    source: Path, presets: tuple[str, ...], *, repeats: int, progress: Progress
+) -> BenchReport:
     """Measure presets on the tensors of a file or directory."""
     if repeats < 1:
         raise UsageError(f"--repeats must be at least 1, not {repeats}")
@@ -109,7 +111,9 @@ def _load(source: Path) -> list[tuple[TensorSpec, Bytes]]:
     return tensors
 
 
-def _measure(pipeline: Pipeline, tensors: list[tuple[TensorSpec, Bytes]]) -> tuple[int, float, float, float]:
+def _measure(
+    pipeline: Pipeline, tensors: list[tuple[TensorSpec, Bytes]]
+) -> tuple[int, float, float, float]:
     size, encode, check, decode = 0, 0.0, 0.0, 0.0
     for spec, data in tensors:
         if data.size < MIN_CODED_BYTES:
@@ -125,7 +129,9 @@ def _measure(pipeline: Pipeline, tensors: list[tuple[TensorSpec, Bytes]]) -> tup
         start = time.process_time()
         restored = decode_tensor(pipeline, coded)
         middle = time.process_time()
-        same = all(np.array_equal(a, block.words) for a, block in zip(restored, coded.blocks, strict=True))
+        same = all(
+            np.array_equal(a, block.words) for a, block in zip(restored, coded.blocks, strict=True)
+        )
         check += time.process_time() - start
         decode += middle - start
         if not same:

@@ -102,7 +102,7 @@ def _index_of(path: Path) -> ContainerIndex:
 
 @dataclass(slots=True)
 class _FileJob:
-    """One file being compressed. Each byte counts half when it is read and half when it is coded."""
+    """One file being compressed. Each byte counts half when read and half when coded."""
 
     source: FileSource
     writer: ArchiveWriter
@@ -113,7 +113,7 @@ class _FileJob:
 
     def observe(self, data: Bytes | bytes) -> None:
         """Take note of source bytes, in file order."""
-        self.sha256.update(data)
+        self.sha256.update(data if isinstance(data, bytes) else data.data)
         self.progress.advance(len(data) // 2)
 
     def tensor(self, entry: TensorEntry) -> str:
@@ -148,7 +148,7 @@ class _FileJob:
 
         def read(first: int, count: int) -> Bytes:
             words = buffers.empty(count * size)
-            self.source.read_into(entry.offset + first * size, memoryview(words))
+            self.source.read_into(entry.offset + first * size, words.data)
             return words
 
         return read
@@ -171,7 +171,7 @@ class _FileJob:
         done, again = 0, xxhash.xxh3_64()
         try:
             for block in self.workers.ordered(encode, spans):
-                again.update(block.words)
+                again.update(block.words.data)
                 self.writer.add(block)
                 advanced = block.words.size - block.words.size // 2
                 self.progress.advance(advanced)

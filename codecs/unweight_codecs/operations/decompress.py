@@ -46,19 +46,22 @@ class ArchiveJob:
 def open_archives(source: Path) -> ArchiveJob:
     """List the Unweight files behind a path; raises FormatError when there are none."""
     job = open_job(source)
-    archives, plain = [], []
+    archives: list[tuple[Path, PurePosixPath]] = []
+    plain: list[tuple[Path, PurePosixPath]] = []
     for path, name in job.models:
         with FileSource(path) as file:
             (archives if is_archive(read_index(file)) else plain).append((path, name))
     if not archives:
-        raise FormatError(f"{source}: not compressed by Unweight", hint="`unweight compress` does that")
+        raise FormatError(
+            f"{source}: not compressed by Unweight", hint="`unweight compress` does that"
+        )
     return ArchiveJob(job, tuple(archives), tuple(plain))
 
 
 def decompress(
     source: Path, target: Path | None, *, threads: int, force: bool, progress: Progress
 ) -> OperationReport:
-    """Restore ``source`` to ``target``; nothing appears under that name unless every digest holds."""
+    """Restore ``source`` to ``target``, which appears only if every digest holds."""
     started, cpu_started = time.perf_counter(), time.process_time()
     found = open_archives(source)
     target = target or restored_name(source)
@@ -106,7 +109,7 @@ def _decompress_file(
         with atomic_file(output, source.size) as file:
 
             def sink(data: Bytes) -> None:
-                write_all(file, memoryview(data))
+                write_all(file, data.data)
                 progress.advance(data.size)
 
             restore(archive, workers, sink)

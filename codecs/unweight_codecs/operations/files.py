@@ -62,7 +62,7 @@ def target_directory(job: Job, target: Path) -> Iterator[Path]:
         yield target
         return
     with atomic_directory(target, job.carried_bytes) as folder:
-        for path, name in (*job.models, *job.carried):
+        for _, name in (*job.models, *job.carried):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
         for path, name in job.carried:
             shutil.copyfile(path, folder / name)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from unweight_codecs.archive import ArchiveReader, is_archive
 from unweight_codecs.archive.header import metadata_of
 from unweight_codecs.archive.reader import CodedHead
-from unweight_codecs.codec import Model
+from unweight_codecs.codec import SCALE_UNITS, Model
 from unweight_codecs.containers.base import ContainerIndex, FileSource
 from unweight_codecs.containers.sniff import read_index
 from unweight_codecs.entropy import frequencies
@@ -25,7 +25,6 @@ from unweight_codecs.operations.report import (
     StreamReport,
     TensorReport,
 )
-from unweight_codecs.codec import SCALE_UNITS
 from unweight_codecs.operations.symbols import count_symbols, entropy_bits
 from unweight_codecs.operations.tensor_rows import STORED, tensor_rows
 
@@ -38,7 +37,9 @@ def inspect_header(path: Path) -> HeaderReport:
         return _plain(path, index)
     with ArchiveReader(path) as archive:
         manifest = archive.manifest
-        others = {k: v for k, v in metadata_of(index).items() if k not in (MANIFEST_KEY, DIGEST_KEY)}
+        others = {
+            k: v for k, v in metadata_of(index).items() if k not in (MANIFEST_KEY, DIGEST_KEY)
+        }
         return HeaderReport(
             path=str(path),
             container=index.container,
@@ -88,7 +89,9 @@ def inspect_stages(path: Path, tensor: str) -> StagesReport:
             hint = f"did you mean {', '.join(map(quoted, near))}?" if near else ""
             raise UsageError(f"{path}: no tensor {quoted(tensor)}", hint=hint)
         if not archive.is_coded(tensor):
-            raise FormatError(f"{path}: tensor {quoted(tensor)} is stored unchanged: no stage coded it")
+            raise FormatError(
+                f"{path}: tensor {quoted(tensor)} is stored unchanged: no stage coded it"
+            )
         source, here = next(pair for pair in archive.tensors() if pair[0].spec.name == tensor)
         head = archive.head(source, here)
         counts = count_symbols(archive, head)
@@ -108,11 +111,14 @@ def _stages_report(
         path=str(path),
         tensor=row,
         bits_per_element_source=8.0 * layout.word_bytes,
-        bits_per_element_bound=sum(stream.entropy_bits * stream.values for stream in streams) / words,
+        bits_per_element_bound=sum(stream.entropy_bits * stream.values for stream in streams)
+        / words,
         bits_per_element_coded=8 * row.coded_bytes / words,
         overhead_bytes=row.coded_bytes - sum(stream.coded_bytes for stream in streams),
         stages=tuple(
-            StageReport(stage.name, stage.to_dict()["configuration"], _facts(stage.slot, head, total))
+            StageReport(
+                stage.name, stage.to_dict()["configuration"], _facts(stage.slot, head, total)
+            )
             for stage in head.pipeline.stages
         ),
         streams=streams,
@@ -137,7 +143,11 @@ def _stream_report(
 def _facts(slot: str, head: CodedHead, counts: NDArray[np.int64]) -> dict[str, str | int | float]:
     model, layout = head.model, head.model.layout
     if slot == "outlier" and layout.is_float:
-        escapes = int(counts[model.form.escape_limit :].sum()) if model.form.escape_limit < ALPHABET else 0
+        escapes = (
+            int(counts[model.form.escape_limit :].sum())
+            if model.form.escape_limit < ALPHABET
+            else 0
+        )
         return {
             "exponent window": f"{model.base} to {model.base + model.window - 1}",
             "escapes": escapes,
@@ -149,18 +159,24 @@ def _facts(slot: str, head: CodedHead, counts: NDArray[np.int64]) -> dict[str, s
     if slot == "tile_svd":
         if model.classes is None:
             return {"contexts (K)": 1}
-        rows, columns = model.classes.row_scales, model.classes.column_scales
+        scales = {"row": model.classes.row_scales, "column": model.classes.column_scales}
         side = int(frequencies.serialised_sizes(model.classes.tables).sum())
         return {
             "contexts (K)": len(model.classes.tables),
-            "row scales": f"{len(rows)}, spread {int(rows.max()) / SCALE_UNITS:.2f} octaves",
-            "column scales": f"{len(columns)}, spread {int(columns.max()) / SCALE_UNITS:.2f} octaves",
+            **{
+                f"{name} scales": f"{len(values)}, {int(values.max()) / SCALE_UNITS:.2f} octaves"
+                for name, values in scales.items()
+            },
             "table bytes": side,
         }
     if slot == "bound":
         return {"error": "0: every bit was compared when the file was written"}
     if slot == "pack":
-        return {"chunks": model.chunks, "words per chunk": model.chunk_words, "head bytes": head.head_bytes}
+        return {
+            "chunks": model.chunks,
+            "words per chunk": model.chunk_words,
+            "head bytes": head.head_bytes,
+        }
     return {}
 
 

@@ -35,7 +35,7 @@ def restore(
     whole = hashlib.sha256()
 
     def emit(data: Bytes) -> None:
-        whole.update(data)
+        whole.update(data.data)
         sink(data)
 
     emit(np.frombuffer(archive.manifest.source.header, np.uint8))
@@ -43,12 +43,12 @@ def restore(
         on_tensor(source)
         digest = xxhash.xxh3_64()
         for piece in _pieces(archive, source, here, workers):
-            digest.update(piece)
+            digest.update(piece.data)
             emit(piece)
         if digest.hexdigest() != archive.manifest.digest_of(source.spec.name):
             raise IntegrityError(
-                f"{archive.path}: tensor {quoted(source.spec.name)}: wrong digest, the file is damaged",
-                hint="download or copy the file again",
+                f"{archive.path}: tensor {quoted(source.spec.name)}: wrong digest",
+                hint="the file is damaged: download or copy it again",
             )
     if whole.hexdigest() != archive.manifest.source_sha256:
         raise IntegrityError(

@@ -11,7 +11,7 @@ _SHAPE = (96, 1024)
 
 
 def selftest() -> str:
-    """Code and decode a small random BF16 tensor with every preset; return "" or what went wrong."""
+    """Code and decode a random BF16 tensor with every preset; return "" or what went wrong."""
     values = np.random.default_rng(0).normal(0, 0.02, _SHAPE).astype("<f4")
     data = np.ascontiguousarray(values.view("<u2")[:, 1::2]).view(np.uint8).reshape(-1)
     for name, pipeline in PRESETS.items():

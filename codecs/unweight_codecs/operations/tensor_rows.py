@@ -12,5 +12,7 @@ def tensor_rows(archive: ArchiveReader) -> tuple[TensorReport, ...]:
     for source, here in archive.tensors():
         spec = source.spec
         pipeline = archive.pipeline_name(spec.name) or STORED
-        rows.append(TensorReport(spec.name, spec.dtype, spec.shape, pipeline, source.nbytes, here.nbytes))
+        rows.append(
+            TensorReport(spec.name, spec.dtype, spec.shape, pipeline, source.nbytes, here.nbytes)
+        )
     return tuple(rows)

@@ -1,4 +1,4 @@
-"""Verify an Unweight file: every chunk, every tensor, the whole; on request against the original."""
+"""Verify an Unweight file: chunks, tensors and the whole; on request against the original."""
 
 import time
 from pathlib import Path, PurePosixPath
@@ -117,7 +117,7 @@ class _Comparison:
     def take(self, data: Bytes) -> None:
         """Compare the next bytes."""
         original = np.empty_like(data)
-        self._original.read_into(self._at, memoryview(original))
+        self._original.read_into(self._at, original.data)
         if not np.array_equal(original, data):
             byte = self._at + int(np.argmax(original != data))
             inside = byte - (self._tensor.offset if self._tensor else 0)
@@ -151,6 +151,7 @@ def _same(one: Path, two: Path) -> bool:
         if a.size != b.size:
             return False
         return all(
-            a.read_at(at, min(_COMPARE_BYTES, a.size - at)) == b.read_at(at, min(_COMPARE_BYTES, a.size - at))
+            a.read_at(at, min(_COMPARE_BYTES, a.size - at))
+            == b.read_at(at, min(_COMPARE_BYTES, a.size - at))
             for at in range(0, a.size, _COMPARE_BYTES)
         )

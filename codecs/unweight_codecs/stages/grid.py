@@ -12,10 +12,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unweight_codecs.codec import Block, Model, Stage, TensorView
+from unweight_codecs.codec import Block, Model, Stage, TensorView, check_setting
 from unweight_codecs.entropy import frequencies
 from unweight_codecs.entropy.planning import plan_planes
-from unweight_codecs.errors import IntegrityError, UsageError
+from unweight_codecs.errors import IntegrityError
 from unweight_codecs.kernels.base import ALPHABET, padded
 from unweight_codecs.layouts.words import HISTOGRAM_MANTISSA_BITS
 
@@ -41,14 +41,10 @@ class Grid(Stage):
     slot: ClassVar[str] = "grid"
 
     def __post_init__(self) -> None:
-        limits = {
-            "mantissa_bits": (self.mantissa_bits, AUTO, HISTOGRAM_MANTISSA_BITS),
-            "max_mantissa_bits": (self.max_mantissa_bits, 0, HISTOGRAM_MANTISSA_BITS),
-            "tables": (self.tables, 1, MAX_TABLES),
-        }
-        for key, (value, low, high) in limits.items():
-            if not isinstance(value, int) or not low <= value <= high:
-                raise UsageError(f"stage grid: {key} must be {low} to {high}, not {value!r}")
+        bits = HISTOGRAM_MANTISSA_BITS
+        check_setting(self.name, "mantissa_bits", self.mantissa_bits, AUTO, bits)
+        check_setting(self.name, "max_mantissa_bits", self.max_mantissa_bits, 0, bits)
+        check_setting(self.name, "tables", self.tables, 1, MAX_TABLES)
 
     def fit(self, tensor: TensorView, model: Model) -> None:
         """Choose m by size, then fit the tables of the symbols and of the planes."""
@@ -107,7 +103,7 @@ class Grid(Stage):
             raise IntegrityError("the grid section has a wrong size")
 
     def encode(self, block: Block, model: Model) -> None:
-        """``bin`` and ``fraction`` → ``symbol``, byte planes and ``top``; other words → byte planes."""
+        """``bin`` and ``fraction`` → ``symbol``, planes and ``top``; other words → planes."""
         layout = model.layout
         if not layout.is_float:
             rows = block.words.reshape(block.count, layout.word_bytes)
@@ -165,7 +161,9 @@ def symbol_counts(
     exponents, merged = 1 << layout.exponent_bits, 1 << top_bits
     fields = histograms.reshape(len(histograms), exponents, -1)
     window = fields[:, model.base : model.base + model.window]
-    escaped = (fields.sum(axis=1) - window.sum(axis=1)).reshape(len(histograms), merged, -1).sum(axis=2)
+    escaped = (
+        (fields.sum(axis=1) - window.sum(axis=1)).reshape(len(histograms), merged, -1).sum(axis=2)
+    )
     inside = window.reshape(len(histograms), model.window * merged, -1).sum(axis=2)
     counts = np.zeros((len(histograms), ALPHABET), np.int64)
     counts[:, : model.window * merged] = inside

@@ -6,9 +6,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from unweight_codecs.codec import Block, Model, Stage, TensorView
-from unweight_codecs.errors import IntegrityError, UsageError
+from unweight_codecs.codec import Block, Model, Stage, TensorView, check_setting
+from unweight_codecs.errors import IntegrityError
 
+AUTO = -1
+LARGEST_BASE = (1 << 11) - 1  # of the widest exponent, that of F64
 WINDOW = 15  # with the escape, 16 groups of symbols
 _SECTION = struct.Struct("<HBx")
 
@@ -23,14 +25,13 @@ class Outlier(Stage):
         base: First exponent of the window; -1 finds it.
     """
 
-    base: int = -1
+    base: int = AUTO
 
     name: ClassVar[str] = "outlier"
     slot: ClassVar[str] = "outlier"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.base, int) or self.base < -1:
-            raise UsageError(f"stage outlier: base must be -1 or an exponent, not {self.base!r}")
+        check_setting(self.name, "base", self.base, AUTO, LARGEST_BASE)
 
     def fit(self, tensor: TensorView, model: Model) -> None:
         """Choose the window from the exponent histogram."""
@@ -58,7 +59,9 @@ class Outlier(Stage):
         """Restore base and window."""
         if not model.layout.is_float:
             if section:
-                raise IntegrityError("the outlier section of a tensor without exponents is not empty")
+                raise IntegrityError(
+                    "the outlier section of a tensor without exponents is not empty"
+                )
             return
         if len(section) != _SECTION.size:
             raise IntegrityError("the outlier section has a wrong size")

@@ -12,10 +12,10 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from unweight_codecs.codec import Block, Model, Stage, TensorView
+from unweight_codecs.codec import Block, Model, Stage, TensorView, check_setting
 from unweight_codecs.entropy import segments
 from unweight_codecs.entropy.directory import chunk_lengths, directory_dtype, parse_directory
-from unweight_codecs.errors import IntegrityError, UsageError
+from unweight_codecs.errors import IntegrityError
 from unweight_codecs.kernels import buffers
 from unweight_codecs.kernels.base import GROUP, padded
 
@@ -38,11 +38,7 @@ class Pack(Stage):
     slot: ClassVar[str] = "pack"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.chunk_log2, int) or not MIN_CHUNK_LOG2 <= self.chunk_log2 <= MAX_CHUNK_LOG2:
-            raise UsageError(
-                f"stage pack: chunk_log2 must be {MIN_CHUNK_LOG2} to {MAX_CHUNK_LOG2}, "
-                f"not {self.chunk_log2!r}"
-            )
+        check_setting(self.name, "chunk_log2", self.chunk_log2, MIN_CHUNK_LOG2, MAX_CHUNK_LOG2)
 
     def chunk_words(self, words: int) -> int:
         """Return the words per chunk for a tensor of ``words`` words, a multiple of 128.
@@ -92,7 +88,7 @@ class Pack(Stage):
                 padding = -segment.data.size % 8
                 block.coded[at : at + padding] = 0
                 at += padding
-            block.directory["checksum"][i] = xxhash.xxh3_64_intdigest(block.coded[start:at])
+            block.directory["checksum"][i] = xxhash.xxh3_64_intdigest(block.coded[start:at].data)
 
     def decode(self, block: Block, model: Model) -> None:
         """Undo ``encode``, checking every checksum, coder and length first."""
@@ -112,7 +108,7 @@ def locate(block: Block, model: Model) -> NDArray[np.void]:
         raise IntegrityError("a chunk has another length than the directory says")
     start = 0
     for end, checksum in zip(ends, block.directory["checksum"].tolist(), strict=True):
-        if xxhash.xxh3_64_intdigest(block.coded[start:end]) != checksum:
+        if xxhash.xxh3_64_intdigest(block.coded[start:end].data) != checksum:
             raise IntegrityError("a chunk's checksum is wrong: the file is damaged")
         start = end
     return parse_directory(block, model)

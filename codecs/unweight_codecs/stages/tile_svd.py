@@ -14,9 +14,17 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unweight_codecs.codec import SCALE_UNITS, Block, ClassMap, Model, Stage, TensorView
+from unweight_codecs.codec import (
+    SCALE_UNITS,
+    Block,
+    ClassMap,
+    Model,
+    Stage,
+    TensorView,
+    check_setting,
+)
 from unweight_codecs.entropy import frequencies, zstd
-from unweight_codecs.errors import IntegrityError, UsageError
+from unweight_codecs.errors import IntegrityError
 from unweight_codecs.kernels.base import ALPHABET, Bytes, padded
 from unweight_codecs.layouts.words import HISTOGRAM_MANTISSA_BITS
 
@@ -41,13 +49,16 @@ class TileSvd(Stage):
     slot: ClassVar[str] = "tile_svd"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.classes, int) or not 1 <= self.classes <= MAX_CLASSES:
-            raise UsageError(f"stage tile_svd: classes must be 1 to {MAX_CLASSES}, not {self.classes!r}")
+        check_setting(self.name, "classes", self.classes, 1, MAX_CLASSES)
 
     def fit(self, tensor: TensorView, model: Model) -> None:
-        """Fit scales and one table per class; leave the model alone if they cost more than they save."""
+        """Fit scales and a table per class; change nothing if they cost more than they save."""
         layout = tensor.layout
-        if self.classes == 1 or "symbol" not in model.tables or not _MIN_SIDE <= layout.columns <= _MAX_COLUMNS:
+        if (
+            self.classes == 1
+            or "symbol" not in model.tables
+            or not _MIN_SIDE <= layout.columns <= _MAX_COLUMNS
+        ):
             return
         rows = layout.words // layout.columns
         if rows < _MIN_SIDE:
@@ -92,8 +103,17 @@ class TileSvd(Stage):
                 tables.append(table)
         except (IndexError, ValueError, struct.error) as error:
             raise IntegrityError(f"the tile_svd section is damaged: {error}") from None
-        wrong = np.any(np.diff(steps.astype(np.int64)) <= 0) or np.any(steps == 0) or np.any(steps >= SUMS)
-        if at != len(section) or not 2 <= number <= MAX_CLASSES or wrong or not model.layout.is_float:
+        wrong = (
+            np.any(np.diff(steps.astype(np.int64)) <= 0)
+            or np.any(steps == 0)
+            or np.any(steps >= SUMS)
+        )
+        if (
+            at != len(section)
+            or not 2 <= number <= MAX_CLASSES
+            or wrong
+            or not model.layout.is_float
+        ):
             raise IntegrityError("the tile_svd section is damaged")
         classes = np.searchsorted(steps, np.arange(SUMS), side="right").astype(np.uint8)
         model.classes = ClassMap(row_scales, column_scales, classes, np.stack(tables))
@@ -119,13 +139,13 @@ def _classes(found: ClassMap, first_word: int, count: int) -> Bytes:
     # Few distinct row scales occur, so whole rows of classes are made once and copied.
     scales, which = np.unique(found.row_scales[first:last], return_inverse=True)
     sums = scales.astype(np.uint16)[:, None] + found.column_scales.astype(np.uint16)
-    rows = found.class_of_sum[sums][which].reshape(-1)
+    rows: Bytes = found.class_of_sum[sums][which].reshape(-1)
     skip = first_word - first * columns
     return rows[skip : skip + count]
 
 
 def _row_blocks(tensor: TensorView, model: Model) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield (first row, log magnitudes of whole rows in eighths of an octave, at least the base)."""
+    """Yield first row and log magnitudes of whole rows, in 1/8 octaves, at least the base."""
     layout = tensor.layout
     rows = layout.words // layout.columns
     step = max(1, tensor.chunk_words // layout.columns)
@@ -156,10 +176,12 @@ def _quantised(sums: NDArray[np.int64], number: int) -> Bytes:
     """
     step = next(step for least, step in _STEPS if number >= least)
     means = (2 * _UNITS_PER_STEP * sums // step + number) // (2 * number) * step
-    return np.clip(means - means.min(), 0, 255).astype(np.uint8)
+    return np.asarray(np.clip(means - means.min(), 0, 255), np.uint8)
 
 
-def _classes_of_sums(row_scales: Bytes, column_scales: Bytes, wanted: int) -> tuple[Bytes, NDArray[np.int64]]:
+def _classes_of_sums(
+    row_scales: Bytes, column_scales: Bytes, wanted: int
+) -> tuple[Bytes, NDArray[np.int64]]:
     """Cut the distribution of the sums into at most ``wanted`` classes of about equal weight."""
     by_row = np.bincount(row_scales, minlength=256).astype(np.int64)
     by_column = np.bincount(column_scales, minlength=256).astype(np.int64)
