@@ -7,6 +7,7 @@ from benchmarks.measure import Growth, Spread
 from benchmarks.processes import THREADS
 from benchmarks.results import Results
 from benchmarks.targets import Outcome
+from unweight_cli.units import count
 
 
 def report(results: Results) -> str:
@@ -34,7 +35,7 @@ def _paragraphs(results: Results) -> Iterator[str]:
         f"average {machine.load:.1f} at the start; {machine.python}, unweight "
         f"{versions['unweight']}, zipnn {versions['zipnn']}, zstandard {versions['zstandard']}. "
         f"Rates are original bytes per CPU-second of one thread, without file I/O: median of "
-        f"{results.rounds} rounds (least-greatest).",
+        f"{count(results.rounds, 'round')} (least-greatest).",
         width=100,
     )
     yield ""

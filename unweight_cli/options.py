@@ -7,7 +7,7 @@ import typer
 
 from unweight_codecs.errors import UsageError
 
-MAX_THREADS = 1024
+MAX_THREADS = 256
 
 Checkpoint = Annotated[
     Path,

@@ -143,7 +143,9 @@ def _exchange(new: Path, target: Path) -> None:
 
 def _prefix(target: Path) -> str:
     # A file name has at most 255 bytes, which the mark and a unique ending must share.
-    start = os.fsencode(target.name)[:100].decode("utf-8", "ignore")
+    start = target.name
+    while len(os.fsencode(start)) > 100:
+        start = start[:-1]
     return f".{start}{TEMPORARY_MARK}"
 
 

@@ -121,11 +121,8 @@ class Pipeline:
                 raise IntegrityError("the chunk directory has a wrong size")
         record = directory_dtype(model)
         size = model.chunks * record.itemsize
-        if len(parsed.directory) != size + -size % 8 and len(parsed.directory) - size not in range(
-            16
-        ):
-            raise IntegrityError("the chunk directory has a wrong size")
-        if len(parsed.directory) < size or any(parsed.directory[size:]):
+        padding = parsed.directory[size:]  # what aligns the head to 16 bytes
+        if len(parsed.directory) < size or len(padding) >= payload.ALIGNMENT or any(padding):
             raise IntegrityError("the chunk directory has a wrong size")
         directory = np.frombuffer(parsed.directory, record, model.chunks)
         if parsed.length + int(chunk_lengths(directory).sum()) != payload_bytes:

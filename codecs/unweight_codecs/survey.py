@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 SURVEY_CHUNKS = 8  # read at once
-# Floats are counted on every other block: the model is as good, for half the time.
+# Large float tensors are counted on a sample of blocks: the model is as good, for less time.
 _BLOCK_WORDS = 1 << 12
 _SAMPLED_FROM_WORDS = 1 << 16
 

@@ -94,9 +94,20 @@ def gaussian(dtype: str, count: int) -> Bytes:
     return np.resize(quantised.view(np.uint8), nbytes(dtype, count))
 
 
+def unlike_its_samples(dtype: str) -> Bytes:
+    """Every other 4096 words, those that a survey leaves out, hold what the others do not."""
+    count = 1 << 16
+    data = gaussian(dtype, count).copy()
+    size = max(1, DTYPES[dtype].bits // 8 // DTYPES[dtype].components)
+    left_out = np.arange(data.size) // size // 4096 % 2 == 1
+    data[left_out] = np.random.default_rng(3).integers(0, 256, int(left_out.sum()), np.uint8)
+    return data
+
+
 CONTENTS: dict[str, Callable[[str], Bytes]] = {
     "all patterns": all_patterns,
     "gaussian": lambda dtype: gaussian(dtype, 96 * 64),
+    "unlike its samples": unlike_its_samples,
     "zeros": lambda dtype: np.zeros(nbytes(dtype, 9000), np.uint8),
     "constant": lambda dtype: np.resize(np.arange(1, 9, dtype=np.uint8), nbytes(dtype, 9000)),
     "two values": lambda dtype: np.where(

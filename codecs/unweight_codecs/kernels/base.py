@@ -20,6 +20,7 @@ PROBABILITY_BITS = 12
 SLOTS = 1 << PROBABILITY_BITS
 STATE_LOW = 1 << 16
 ALPHABET = 256
+SAMPLED_BLOCKS = 4
 
 # Mirrors uw_segment of kernels/src/unweight.h.
 SEGMENT = np.dtype(
@@ -85,7 +86,8 @@ class Kernels(Protocol):
     ) -> NDArray[np.uint32]:
         """Count the values of the ``bits`` (at most 14) bits above bit ``shift`` of each word.
 
-        With ``block`` only every other block of so many words is counted, starting with the first.
+        With ``block`` only one in ``SAMPLED_BLOCKS`` blocks of so many words is counted, the first
+        one included.
         """
         ...
 

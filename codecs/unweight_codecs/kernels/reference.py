@@ -13,6 +13,7 @@ from unweight_codecs.kernels.base import (
     GROUP,
     LANES,
     PROBABILITY_BITS,
+    SAMPLED_BLOCKS,
     SLOTS,
     STATE_LOW,
     Bytes,
@@ -53,7 +54,7 @@ class ReferenceKernels:
     ) -> NDArray[np.uint32]:
         """Count with ``numpy.bincount``."""
         if block:
-            starts = range(0, words.size, 2 * block)
+            starts = range(0, words.size, SAMPLED_BLOCKS * block)
             parts = [words[start : start + block] for start in starts]
             words = np.concatenate(parts) if parts else words
         unsigned = words.view(f"<u{words.dtype.itemsize}")

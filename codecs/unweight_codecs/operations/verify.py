@@ -97,6 +97,8 @@ class _Comparison:
     """Compares restored pieces with the original file."""
 
     def __init__(self, archive: ArchiveReader, original: Path) -> None:
+        if not original.exists():
+            raise IntegrityError(f"{archive.path}: there is no {original} to compare it with")
         self._archive = archive
         self._original = FileSource(original)
         self._at = 0

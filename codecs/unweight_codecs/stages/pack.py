@@ -43,7 +43,7 @@ class Pack(Stage):
     def chunk_words(self, words: int) -> int:
         """Return the words per chunk for a tensor of ``words`` words, a multiple of 128.
 
-        Chunks are made equally long, two thirds to one and a half times the size aimed at: a short
+        Chunks are made equally long, near the size aimed at or below it for small tensors: a short
         last chunk would pay for its lane states and be decoded without a partner.
         """
         target = 1 << self.chunk_log2

@@ -76,9 +76,9 @@ UW_TARGET static int rans_decode(const uint8_t *segment, size_t length, uint32_t
     return uw_rans_decode_groups(words, end, groups, table, classes, states, out);
 }
 
-/* Scalar, but eight lanes' divisions in flight: AVX2 has no integer division to offer. */
-UW_TARGET static uint8_t *rans_encode(const uint8_t *symbols, uint32_t groups, const uw_step *table,
-                                      const uint8_t *classes, uint8_t *end)
+/* Scalar: compressing the refill words out of a register is what AVX2 lacks. */
+static uint8_t *rans_encode(const uint8_t *symbols, uint32_t groups, const uw_step *table,
+                            const uint8_t *classes, uint8_t *end)
 {
     return uw_portable.rans_encode(symbols, groups, table, classes, end);
 }

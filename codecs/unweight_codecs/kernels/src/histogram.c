@@ -5,7 +5,7 @@
 
 /* Four sets of counters: neighbouring weights often fall into the same bin, and a counter that was
  * just stored cannot be loaded again at once. */
-enum { UW_SETS = 4, UW_MAX_BINS = 1 << 14 };
+enum { UW_SETS = 4, UW_MAX_BINS = 1 << 14, UW_SAMPLED_BLOCKS = 4 };
 
 #define UW_COUNT(TYPE)                                                                           \
     static void count_##TYPE(const TYPE *words, uint64_t count, uint32_t shift, uint32_t mask,   \
@@ -25,14 +25,14 @@ UW_COUNT(uint32_t)
 UW_COUNT(uint64_t)
 
 /* Adds to bins[k] how many words have k in the `bits` bits above bit `shift` (bits <= 14). With
- * `block` only every other block of so many words is counted, starting with the first.
+ * `block` only one in UW_SAMPLED_BLOCKS blocks of so many words is counted, the first included.
  * Returns -1 for what cannot be counted. `scratch` holds UW_SETS * UW_MAX_BINS counters. */
 UW_EXPORT int uw_histogram(const uint8_t *words, uint64_t count, uint32_t word_bytes, uint32_t shift,
                            uint32_t bits, uint64_t block, uint32_t *scratch, uint32_t *bins)
 {
     uint32_t (*sets)[UW_MAX_BINS] = (uint32_t (*)[UW_MAX_BINS])scratch;
     const uint32_t mask = (1u << bits) - 1;
-    const uint64_t size = block ? block : count, step = block ? 2 * block : count;
+    const uint64_t size = block ? block : count, step = block ? UW_SAMPLED_BLOCKS * block : count;
     if (1u << bits > UW_MAX_BINS)
         return -1;
     for (uint32_t set = 0; set < UW_SETS; set++)

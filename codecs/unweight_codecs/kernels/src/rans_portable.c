@@ -3,31 +3,43 @@
 
 #include "unweight.h"
 
-/* Decodes `groups` groups of 128 symbols and checks that every lane ends where encoding began.
- * Symbol i of a group belongs to lane i / 4 and step i % 4, so four steps of all lanes are one group. */
+/* Decodes one group: symbol i belongs to lane i / 4 and step i % 4. Refills are as good as random, so
+ * there is no branch on them to mispredict; with `checked`, words are read only while there are any. */
+UW_INLINE const uint8_t *decode_group(const uint8_t *words, const uint8_t *end, const int checked,
+                                      const uw_slot *table, const uint8_t *classes,
+                                      uint32_t states[UW_LANES], uint8_t *out)
+{
+    for (uint32_t step = 0; step < 4; step++) {
+        for (uint32_t lane = 0; lane < UW_LANES; lane++) {
+            const uint32_t at = lane * 4 + step, state = states[lane];
+            const uw_slot *row = classes ? table + (size_t)classes[at] * UW_SLOTS : table;
+            const uw_slot slot = row[state & (UW_SLOTS - 1)];
+            uint32_t next = ((slot >> 8 & (UW_SLOTS - 1)) + 1) * (state >> UW_PROB_BITS) + (slot >> 20);
+            const uint32_t low = next < UW_STATE_LOW;
+            uint16_t word = 0;
+            if (!checked || words < end)
+                memcpy(&word, words, sizeof word);
+            else if (low)
+                return NULL;
+            states[lane] = low ? next << 16 | word : next;
+            words += 2 * low;
+            out[at] = (uint8_t)slot;
+        }
+    }
+    return words;
+}
+
+/* Decodes `groups` groups of 128 symbols and checks that every lane ends where encoding began. */
 int uw_rans_decode_groups(const uint8_t *words, const uint8_t *end, uint32_t groups,
                           const uw_slot *table, const uint8_t *classes, uint32_t states[UW_LANES],
                           uint8_t *out)
 {
-    for (uint32_t group = 0; group < groups; group++, out += UW_GROUP) {
-        for (uint32_t step = 0; step < 4; step++) {
-            for (uint32_t lane = 0; lane < UW_LANES; lane++) {
-                uint32_t at = lane * 4 + step, state = states[lane];
-                const uw_slot *row = classes ? table + (size_t)classes[at] * UW_SLOTS : table;
-                uw_slot slot = row[state & (UW_SLOTS - 1)];
-                out[at] = (uint8_t)slot;
-                state = ((slot >> 8 & (UW_SLOTS - 1)) + 1) * (state >> UW_PROB_BITS) + (slot >> 20);
-                if (state < UW_STATE_LOW) {
-                    uint16_t word;
-                    if (words == end)
-                        return -1;
-                    memcpy(&word, words, sizeof word);
-                    words += sizeof word;
-                    state = state << 16 | word;
-                }
-                states[lane] = state;
-            }
-        }
+    for (uint32_t group = 0; group < groups && words; group++, out += UW_GROUP) {
+        /* A group takes at most 128 words, and one more may be looked at. */
+        if (end - words >= 2 * (UW_GROUP + 1))
+            words = decode_group(words, end, 0, table, classes, states, out);
+        else
+            words = decode_group(words, end, 1, table, classes, states, out);
         if (classes)
             classes += UW_GROUP;
     }
@@ -65,13 +77,19 @@ static uint8_t *rans_encode(const uint8_t *symbols, uint32_t groups, const uw_st
                 uint32_t entry = row[part[at]], frequency = entry & 0xffff, start = entry >> 16;
                 if (frequency == 0)
                     return NULL;
-                if (state >> 20 >= frequency) {
-                    uint16_t word = (uint16_t)state;
-                    end -= sizeof word;
-                    memcpy(end, &word, sizeof word);
-                    state >>= 16;
-                }
-                states[lane] = (state / frequency << UW_PROB_BITS) + state % frequency + start;
+                /* Whether a word leaves is as good as random: it is written in any case. */
+                const uint16_t word = (uint16_t)state;
+                const uint32_t full = state >> 20 >= frequency;
+                memcpy(end - sizeof word, &word, sizeof word);
+                end -= full * sizeof word;
+                state >>= 16 * full;
+                /* The state is below frequency << 20: the product falls short by at most one. */
+                uint32_t quotient = (uint32_t)((uint64_t)state * row[UW_INVERSES + part[at]] >> 32);
+                uint32_t remainder = state - quotient * frequency;
+                const uint32_t more = remainder >= frequency;
+                quotient += more;
+                remainder -= more * frequency;
+                states[lane] = (quotient << UW_PROB_BITS) + remainder + start;
             }
         }
     }

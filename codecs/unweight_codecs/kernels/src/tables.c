@@ -29,6 +29,7 @@ int uw_encoding_table(const uint16_t *frequencies, uw_step *table)
         /* The product is exact in double. One too large becomes the next smaller float. */
         if ((double)reciprocal * frequency > 1.0)
             table[UW_RECIPROCALS + symbol]--;
+        table[UW_INVERSES + symbol] = frequency > 1 ? (uint32_t)((1ull << 32) / frequency) : UINT32_MAX;
         table[symbol] = frequency | start << 16;
         start += frequency;
         used = frequency ? symbol + 1 : used;

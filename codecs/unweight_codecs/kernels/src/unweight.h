@@ -62,9 +62,15 @@ typedef struct {
 typedef uint32_t uw_slot;
 
 /* Encoding table: for each symbol frequency | start << 16, then the reciprocals of the frequencies as
- * floats that are never too large, then one word: how many symbols lead up to the last used one. */
+ * floats and as multiples of 2^-32, neither ever too large, then one word: how many symbols lead up
+ * to the last used one. */
 typedef uint32_t uw_step;
-enum { UW_RECIPROCALS = UW_ALPHABET, UW_USED = 2 * UW_ALPHABET, UW_STEPS = 2 * UW_ALPHABET + 16 };
+enum {
+    UW_RECIPROCALS = UW_ALPHABET,
+    UW_INVERSES = 2 * UW_ALPHABET,
+    UW_USED = 3 * UW_ALPHABET,
+    UW_STEPS = 3 * UW_ALPHABET + 16
+};
 
 typedef struct {
     const char *name;

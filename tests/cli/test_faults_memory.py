@@ -1,0 +1,88 @@
+"""Memory stays flat, whatever the size of a model."""
+
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import environment
+from tests.support.models import sparse_model
+from unweight_codecs.kernels import active_kernel
+
+pytestmark = pytest.mark.skipif(
+    active_kernel() == "reference", reason="gigabytes take too long on the reference kernels"
+)
+
+# Runs a command line and prints its exit code, its report, and the most memory it had.
+SCRIPT = """
+import json, resource, sys
+from unweight_cli.app import run
+code = run(sys.argv[1:])
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps([code, peak if sys.platform == "darwin" else peak * 1024]), file=sys.stderr)
+"""
+MOST = 250 << 20
+
+
+def peak_memory(*line: str | Path, limit: int | None = None) -> int:
+    """Run a command line that must succeed, and return its peak resident bytes."""
+
+    def restrict() -> None:
+        if limit is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+    result = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *map(str, line), "--quiet"],
+        preexec_fn=restrict,  # noqa: PLW1509 - this process has no threads
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    code, peak = json.loads(result.stderr.splitlines()[-1])
+    assert code == 0, result.stderr
+    return int(peak)
+
+
+def same(one: Path, two: Path) -> bool:
+    with one.open("rb") as a, two.open("rb") as b:
+        while (left := a.read(1 << 22)) == b.read(1 << 22):
+            if not left:
+                return True
+    return False
+
+
+@pytest.fixture
+def round_trip(tmp_path: Path) -> Callable[[int, int | None], list[int]]:
+    """Return a function that does everything to a model of so many gigabytes."""
+
+    def run(gigabytes: int, limit: int | None) -> list[int]:
+        model = sparse_model(tmp_path / "model.safetensors", gigabytes)
+        coded, restored = tmp_path / "coded", tmp_path / "restored"
+        threads = ("--threads", "2")
+        peaks = [
+            peak_memory("compress", model, "-o", coded, *threads, limit=limit),
+            peak_memory("verify", coded, "--against", model, *threads, limit=limit),
+            peak_memory("decompress", coded, "-o", restored, *threads, limit=limit),
+        ]
+        assert same(model, restored)
+        return peaks
+
+    return run
+
+
+def test_a_shard_of_a_gigabyte_with_little_memory(
+    round_trip: Callable[[int, int | None], list[int]],
+) -> None:
+    peaks = round_trip(1, 1_500_000_000)
+    assert max(peaks) <= MOST
+
+
+@pytest.mark.slow
+def test_offsets_beyond_32_bits(round_trip: Callable[[int, int | None], list[int]]) -> None:
+    peaks = round_trip(5, None)
+    assert max(peaks) <= MOST

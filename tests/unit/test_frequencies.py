@@ -1,0 +1,170 @@
+"""Frequency tables: exact sums, integer code lengths, and their bytes in a file."""
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from unweight_codecs.entropy.frequencies import (
+    COST_BITS,
+    cluster,
+    code_lengths,
+    costs,
+    normalise,
+    parse,
+    serialise,
+    serialised_sizes,
+)
+from unweight_codecs.errors import IntegrityError
+from unweight_codecs.kernels.base import ALPHABET, SLOTS
+
+
+def histogram(*counts: int) -> NDArray[np.int64]:
+    row = np.zeros((1, ALPHABET), np.int64)
+    row[0, : len(counts)] = counts
+    return row
+
+
+HISTOGRAMS = {
+    "one symbol": histogram(7),
+    "two equal": histogram(5, 5),
+    "one of a trillion": histogram(10**12, 1),
+    "every symbol once": histogram(*[1] * ALPHABET),
+    "one rules, all occur": histogram(10**9, *[1] * (ALPHABET - 1)),
+    "two rule, all occur": histogram(10**9, 10**9, *[1] * (ALPHABET - 2)),
+    "thirds": histogram(1, 1, 1),
+    "powers": histogram(*[1 << k for k in range(40)]),
+    "last symbol only": histogram(*[0] * (ALPHABET - 1), 3),
+    "primes": histogram(2, 3, 5, 7, 11, 13, 17, 19, 23, 29),
+}
+
+
+def random_histograms(rows: int) -> NDArray[np.int64]:
+    rng = np.random.default_rng(rows)
+    counts = np.floor(np.exp(rng.uniform(0, 20, (rows, ALPHABET)))).astype(np.int64)
+    counts[rng.random((rows, ALPHABET)) < rng.random((rows, 1))] = 0
+    return counts
+
+
+@pytest.mark.parametrize("counts", HISTOGRAMS.values(), ids=HISTOGRAMS.keys())
+def test_frequencies_sum_to_4096_and_keep_every_used_symbol(counts: NDArray[np.int64]) -> None:
+    (frequencies,) = normalise(counts)
+    assert frequencies.sum(dtype=np.int64) == SLOTS
+    assert np.array_equal(frequencies > 0, counts[0] > 0)
+
+
+def test_rows_are_normalised_independently() -> None:
+    counts = random_histograms(64)
+    together = normalise(counts)
+    assert (together.sum(axis=1, dtype=np.int64) == SLOTS).all()
+    for row, expected in zip(counts, together, strict=True):
+        assert np.array_equal(normalise(row[None])[0], expected)
+
+
+def test_a_row_without_counts_gives_all_to_symbol_zero() -> None:
+    assert np.flatnonzero(normalise(histogram())[0]).tolist() == [0]
+
+
+def test_frequencies_are_close_to_proportional() -> None:
+    counts = random_histograms(32)
+    exact = counts * SLOTS / counts.sum(axis=1, keepdims=True)
+    difference = normalise(counts) - exact
+    assert difference.max() <= 1  # what the minimum of one adds comes from the largest
+
+
+def test_code_lengths_are_logarithms_in_fixed_point() -> None:
+    lengths = code_lengths()
+    for frequency in range(1, SLOTS + 1):
+        exact = math.log2(SLOTS / frequency) * (1 << COST_BITS)
+        assert abs(int(lengths[frequency]) - exact) <= 2, frequency
+    assert lengths[SLOTS] == 0
+    assert lengths[1] == 12 << COST_BITS
+    assert lengths[0] > lengths[1]
+
+
+@pytest.mark.parametrize("counts", HISTOGRAMS.values(), ids=HISTOGRAMS.keys())
+def test_costs_bound_the_entropy(counts: NDArray[np.int64]) -> None:
+    share = counts[0][counts[0] > 0] / counts.sum()
+    entropy = float(-(share * np.log2(share)).sum() * counts.sum())
+    cost = int(costs(counts, normalise(counts))[0])
+    assert cost >= entropy * 0.999
+    assert cost <= entropy * 1.1 + 0.1 * counts.sum() + 1
+
+
+def test_a_table_comes_back_from_its_bytes() -> None:
+    tables = normalise(np.concatenate([*HISTOGRAMS.values(), random_histograms(50)]))
+    data = b"".join(map(serialise, tables))
+    assert [len(serialise(row)) for row in tables] == serialised_sizes(tables).tolist()
+    at = 0
+    for row in tables:
+        parsed, at = parse(data, at)
+        assert np.array_equal(parsed, row)
+    assert at == len(data)
+
+
+@pytest.mark.parametrize("counts", HISTOGRAMS.values(), ids=HISTOGRAMS.keys())
+def test_a_table_cut_anywhere_is_refused(counts: NDArray[np.int64]) -> None:
+    data = serialise(normalise(counts)[0])
+    for length in range(len(data)):
+        with pytest.raises(IntegrityError):
+            parse(data[:length], 0)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"\0\0", b"\0\xff\x1f", b"\0\x80\x40", b"\2" + b"\x80\x10" * 3, b"\xff" + b"\x80\xff" * 256],
+    ids=["0", "4095", "8192", "6144", "8 million"],
+)
+def test_a_table_with_another_sum_is_refused(data: bytes) -> None:
+    with pytest.raises(IntegrityError, match="sum to 4096"):
+        parse(data, 0)
+
+
+def test_random_bytes_are_refused_or_sum_to_4096() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(500):
+        try:
+            table, _ = parse(rng.bytes(int(rng.integers(0, 520))), 0)
+        except IntegrityError:
+            continue
+        assert table.sum(dtype=np.int64) == SLOTS
+
+
+def regions(*kinds: int) -> NDArray[np.int64]:
+    """Return histograms of regions that draw from a few very different distributions."""
+    rows = np.zeros((len(kinds), ALPHABET), np.int64)
+    for row, kind in zip(rows, kinds, strict=True):
+        row[16 * kind : 16 * kind + 16] = np.arange(1, 17) * 1000
+    return rows
+
+
+def test_clusters_find_the_kinds_of_regions() -> None:
+    kinds = (0, 3, 1, 0, 2, 2, 3, 1, 0, 1)
+    tables, choice, bits = cluster(regions(*kinds), 8)
+    assert len(tables) == 4
+    assert len({(kind, int(table)) for kind, table in zip(kinds, choice, strict=True)}) == 4
+    assert bits < cluster(regions(*kinds), 1)[2]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 64])
+def test_clusters_stay_within_the_limit_and_cover_every_region(limit: int) -> None:
+    counts = random_histograms(40)
+    tables, choice, bits = cluster(counts, limit)
+    assert len(tables) <= limit
+    assert int(choice.max()) < len(tables)
+    assert ((tables[choice] > 0) | (counts == 0)).all()
+    exact = int(costs(counts, tables[choice]).sum() + 8 * serialised_sizes(tables).sum())
+    assert bits == exact
+
+
+def test_more_tables_never_cost_more() -> None:
+    counts = random_histograms(40)
+    totals = [cluster(counts, limit)[2] for limit in (1, 2, 4, 8, 16, 32)]
+    assert totals == sorted(totals, reverse=True)
+
+
+def test_equal_regions_share_one_table() -> None:
+    tables, choice, _ = cluster(regions(*[1] * 9), 8)
+    assert len(tables) == 1
+    assert not choice.any()
