@@ -48,7 +48,8 @@ bench: $(VENV)/installed-bench $(VENV)/installed-model ## measure sizes and rate
 	$(BIN)/python -m benchmarks
 
 fixtures: $(VENV)/installed-test ## write the golden files anew; only for a new format version
-	$(BIN)/python fixtures/golden/write.py
+	$(BIN)/python fixtures/make_golden.py
+	$(BIN)/python fixtures/make_corrupt.py
 
 clean: ## remove the environment and everything built
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -22,8 +22,8 @@ from unweight_codecs.tensor_spec import TensorSpec
 Tensor = tuple[str, str, tuple[int, ...], bytes]  # name, dtype, shape, bytes
 
 KERNELS = [status.name for status in kernel_status() if status.available]
-NATIVE = [name for name in KERNELS if name != ReferenceKernels.name]
-NO_NATIVE = pytest.param("", marks=pytest.mark.skip(reason="the C library was not built"))
+NATIVE: list[object] = [name for name in KERNELS if name != ReferenceKernels.name]
+NO_NATIVE = [pytest.param("", marks=pytest.mark.skip(reason="the C library was not built"))]
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def each_kernel(request: pytest.FixtureRequest, use_kernel: Callable[[str], None
     return name
 
 
-@pytest.fixture(params=NATIVE or [NO_NATIVE])
+@pytest.fixture(params=NATIVE or NO_NATIVE)
 def native_kernel(request: pytest.FixtureRequest) -> Iterator[NativeKernels]:
     """Return the C kernels of each instruction set of this machine."""
     path = native.find_library()
@@ -104,7 +104,9 @@ def decode_payload() -> Callable[[Pipeline, TensorSpec, bytes], bytes]:
 def write_model() -> Callable[..., Path]:
     """Return a function that writes a safetensors file of (name, dtype, shape, bytes)."""
 
-    def write(path: Path, tensors: Sequence[Tensor], metadata: dict[str, str] | None = None) -> Path:
+    def write(
+        path: Path, tensors: Sequence[Tensor], metadata: dict[str, str] | None = None
+    ) -> Path:
         entries = [(name, dtype, shape, len(data)) for name, dtype, shape, data in tensors]
         body = b"".join(data for _, _, _, data in tensors)
         path.write_bytes(header_bytes(entries, metadata) + body)

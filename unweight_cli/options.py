@@ -9,20 +9,27 @@ from unweight_codecs.errors import UsageError
 
 MAX_THREADS = 256
 
+# ``readable=False`` in all paths: typer would report a missing permission as a usage error.
 Checkpoint = Annotated[
     Path,
     typer.Argument(
         metavar="PATH",
         show_default=False,
+        readable=False,
         help="A .safetensors file, a model directory or a .safetensors.index.json.",
     ),
 ]
 File = Annotated[
-    Path, typer.Argument(metavar="PATH", show_default=False, help="A .safetensors file.")
+    Path,
+    typer.Argument(
+        metavar="PATH", show_default=False, readable=False, help="A .safetensors file."
+    ),
 ]
 Output = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="OUT", help="Where to write the result."),
+    typer.Option(
+        "--output", "-o", metavar="OUT", readable=False, help="Where to write the result."
+    ),
 ]
 Threads = Annotated[
     int,

@@ -7,10 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs.codec import Block, Model
-from unweight_codecs.entropy.segments import RANS, RAW
+from unweight_codecs.entropy import segments
+from unweight_codecs.entropy.segments import BYTE, RANS, RAW
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels import buffers
+from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.kernels.native import CHUNK16, NativeKernels
+
+_NO_BYTES = np.zeros(0, np.uint8)
 
 
 def split(block: Block, model: Model, native: NativeKernels) -> None:
@@ -35,17 +38,41 @@ def split(block: Block, model: Model, native: NativeKernels) -> None:
     block.streams["escape"] = native.collect_escapes(block.words, symbols, block.count, form)
 
 
-def join(block: Block, model: Model, native: NativeKernels) -> None:
-    """Undo ``split``."""
-    form = model.form
-    number = form.raw_bits // 8
-    planes = buffers.empty(number * block.count).reshape(number, block.count)
-    for k in range(number):
-        planes[k] = block.streams[f"plane{k}"]
-    top = np.ascontiguousarray(block.streams.get("top", np.zeros(0, np.uint8)))
-    symbols = block.streams["symbol"]
-    native.join(symbols, planes, top, block.count, form, block.words)
-    native.patch(symbols, block.count, form, block.streams["escape"], block.words)
+def decode(
+    block: Block, model: Model, located: NDArray[np.void], native: NativeKernels
+) -> None:
+    """Decode a block of floats; raw planes are read where they lie in the coded bytes."""
+    form, streams = model.form, model.streams()
+    *coded, escape = streams
+    for k, stream in enumerate(coded):
+        if stream == "symbol" or np.any(located["coder"][:, k] != RAW):
+            segments.decode_stream(block, model, stream, streams[stream], located[:, k])
+        else:
+            segments.check_raw(located[:, k], streams[stream])
+    for i, row in enumerate(located):
+        first, count = i * model.chunk_words, int(row["count"][0])
+        parts = {
+            stream: _values(block, stream, streams[stream], row[k], first, native)
+            for k, stream in enumerate(coded)
+        }
+        symbols, top = parts.pop("symbol"), parts.pop("top", _NO_BYTES)
+        words = block.words[first * form.word_bytes : (first + count) * form.word_bytes]
+        native.join(symbols, list(parts.values()), top, count, form, words)
+        escapes = segments.segment_bytes(block, row[list(streams).index(escape)])
+        if row["coder"][-1] != RAW or escapes.size % form.escape_bytes:
+            raise IntegrityError("a chunk's escapes are damaged")
+        native.patch(symbols, count, form, escapes, words)
+
+
+def _values(
+    block: Block, stream: str, bits: int, segment: np.void, first: int, native: NativeKernels
+) -> Bytes:
+    """Return the values of one stream of the chunk that starts at word ``first``."""
+    count = int(segment["count"])
+    if stream in block.streams:
+        return block.streams[stream][first : first + count]
+    data = segments.segment_bytes(block, segment)
+    return data if bits == BYTE else native.unpack_bits(data, count, bits)
 
 
 def decode16(block: Block, model: Model, located: NDArray[np.void], native: NativeKernels) -> bool:
@@ -59,9 +86,7 @@ def decode16(block: Block, model: Model, located: NDArray[np.void], native: Nati
     if np.any(located["coder"][:, 0] != RANS) or np.any(located["coder"][:, 1:] != RAW):
         return False
     for k in raw:
-        bits = model.streams()[streams[k]]
-        if np.any(located["length"][:, k] != (located["count"][:, k] * bits + 7) // 8):
-            raise IntegrityError("a raw segment has a wrong length")
+        segments.check_raw(located[:, k], model.streams()[streams[k]])
     chunks = np.zeros(len(located), CHUNK16)
     for name in ("offset", "length", "table", "count"):
         chunks["symbol"][name] = located[name][:, 0]

@@ -72,11 +72,11 @@ def no_space(target: Path, needed: int, free: int) -> ResourceError:
 
 
 @contextmanager
-def atomic_file(target: Path, needed: int) -> Iterator[BinaryIO]:
+def atomic_file(target: Path, needed: int, shown: Path | None = None) -> Iterator[BinaryIO]:
     """Yield a file that becomes ``target`` when the block ends without an exception.
 
-    ``needed`` is the expected size, for the message when the disk fills up. The target gets the
-    permissions a new file would have.
+    ``needed`` is the expected size, for the message when the disk fills up; ``shown`` is what errors
+    call a target that has another name in the end. The target gets the permissions of any new file.
     """
     try:
         handle, name = tempfile.mkstemp(prefix=_prefix(target), dir=target.parent)
@@ -91,7 +91,7 @@ def atomic_file(target: Path, needed: int) -> Iterator[BinaryIO]:
         os.replace(temporary, target)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise _failure(target, needed, error) from error
+        raise _failure(target, shown or target, needed, error) from error
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -118,7 +118,7 @@ def atomic_directory(target: Path, needed: int) -> Iterator[Path]:
             os.replace(temporary, target)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise _failure(target, needed, error) from error
+        raise _failure(target, target, needed, error) from error
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -126,7 +126,7 @@ def atomic_directory(target: Path, needed: int) -> Iterator[Path]:
 
 
 def _exchange(new: Path, target: Path) -> None:
-    """Put the directory ``new`` in the place of ``target``; at any moment one of them is there."""
+    """Put the directory ``new`` in the place of ``target``, which stays if that fails half-way."""
     aside = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=target.parent))
     old = aside / "old"
     try:
@@ -149,10 +149,10 @@ def _prefix(target: Path) -> str:
     return f".{start}{TEMPORARY_MARK}"
 
 
-def _failure(target: Path, needed: int, error: OSError) -> ResourceError:
+def _failure(target: Path, shown: Path, needed: int, error: OSError) -> ResourceError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return no_space(target, needed, shutil.disk_usage(target.parent).free)
-    return ResourceError(f"{target}: cannot be written: {error.strerror}")
+        return no_space(shown, needed, shutil.disk_usage(target.parent).free)
+    return ResourceError(f"{shown}: cannot be written: {error.strerror}")
 
 
 def _umask() -> int:

@@ -58,36 +58,26 @@ class Pipeline:
         """Decode what ``encode`` made of a block; raises IntegrityError if a bit differs."""
         decoded = block.copy_empty()
         self.decode(decoded, model)
-        for stage in self.stages:
-            if isinstance(stage, Bound):
-                stage.check(block, decoded)
+        bound = self.stages[SLOTS_IN_ORDER.index("bound")]
+        (bound if isinstance(bound, Bound) else Bound()).check(block, decoded)
 
     def decode(self, block: Block, model: Model) -> None:
         """Turn the chunks of a block into words."""
         for stage in self.stages:
             stage.prepare(block, model)
         native = self._native(model)
-        if (
-            native
-            and isinstance(self.stages[-1], Pack)
-            and self._decode_fused(block, model, native)
-        ):
-            return
-        for stage in self.stages[: 1 if native else None : -1]:
-            stage.decode(block, model)
         if native:
-            fused.join(block, model, native)
-
-    def _decode_fused(self, block: Block, model: Model, native: NativeKernels) -> bool:
-        if model.layout.word_bytes != 2:
-            return False
-        located = locate(block, model)
-        return fused.decode16(block, model, located, native)
+            located = locate(block, model)
+            if not fused.decode16(block, model, located, native):
+                fused.decode(block, model, located, native)
+            return
+        for stage in reversed(self.stages):
+            stage.decode(block, model)
 
     def _native(self, model: Model) -> NativeKernels | None:
         """Return the fused kernels where they stand for these stages."""
         active = kernels()
-        built_in = all(type(stage) in BUILT_IN_STAGES for stage in self.stages[:2])
+        built_in = all(type(stage) in BUILT_IN_STAGES for stage in self.stages)
         return (
             active
             if isinstance(active, NativeKernels) and built_in and model.layout.is_float

@@ -7,7 +7,7 @@ from importlib import metadata
 from typing import Any
 
 from unweight_codecs.codec import SLOTS_IN_ORDER, Stage
-from unweight_codecs.errors import FormatError, UnweightError, quoted
+from unweight_codecs.errors import FormatError, ResourceError, UnweightError, quoted
 from unweight_codecs.stages.bound import Bound
 from unweight_codecs.stages.grid import Grid
 from unweight_codecs.stages.outlier import Outlier
@@ -76,7 +76,13 @@ def codec_class(name: str) -> type[Stage]:
             f"the file needs the codec {quoted(name)}, which is not installed",
             hint="install the package that brings it; `unweight codecs` lists what is here",
         )
-    loaded = point.load()
+    try:
+        loaded = point.load()
+    except Exception as error:  # a third-party package may fail in any way
+        raise ResourceError(
+            f"codec {quoted(name)} of {_distribution(point)} does not load: {quoted(error)}",
+            hint="reinstall the package that brings it",
+        ) from error
     if not (isinstance(loaded, type) and issubclass(loaded, Stage)):
         raise UnweightError(f"codec {name!r} of {_distribution(point)} is not a Stage")
     if loaded.name != name or loaded.slot not in SLOTS_IN_ORDER:

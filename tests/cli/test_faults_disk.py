@@ -20,13 +20,14 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Return an empty file system of one megabyte."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    if os.geteuid() != 0 or shutil.which("mount") is None:
+    mount, umount = shutil.which("mount"), shutil.which("umount")
+    if os.geteuid() != 0 or mount is None or umount is None:
         pytest.skip("only the superuser can mount a small file system")
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder]
-    if subprocess.run(mount, check=False, capture_output=True).returncode:
+    line = [mount, "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if subprocess.run(line, check=False, capture_output=True).returncode:
         pytest.skip("file systems cannot be mounted here")
     yield folder
-    subprocess.run(["umount", folder], check=True)
+    subprocess.run([umount, folder], check=True)
 
 
 @pytest.fixture
@@ -56,9 +57,7 @@ def no_room(line: list[str], target: Path, capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize("threads", ["1", "4"])
-def test_compressing_a_file(
-    threads: str, model: Path, small_disk: Path, capsys: Capture
-) -> None:
+def test_compressing_a_file(threads: str, model: Path, small_disk: Path, capsys: Capture) -> None:
     before = model.read_bytes()
     no_room(["compress", str(model), "--threads", threads], small_disk / "out", capsys)
     assert model.read_bytes() == before

@@ -119,8 +119,8 @@ NAMES = {
     "a line break": "line\nbreak.safetensors",
     "a leading dash": "-model.safetensors",
     "two leading dashes": "--force.safetensors",
-    "quotes": "it's \"quoted\" $HOME `x` \\n.safetensors",
-    "brackets": "[red]model[/].safetensors",
+    "quotes": 'it\'s "quoted" $HOME `x` \\n.safetensors',
+    "brackets": "[red]model[bold].safetensors",
     "an escape sequence": "\x1b[2Jmodel.safetensors",
     "other scripts": "модель-模型-🦙.safetensors",
     "bytes that are no UTF-8": os.fsdecode(b"caf\xe9-\xff\xfe.safetensors"),
@@ -168,7 +168,10 @@ def test_a_directory_with_a_hard_name(model: Path, cli: Cli) -> None:
     folder.mkdir()
     original = model.read_bytes()
     model.rename(folder / model.name)
-    for line in (["compress", "--", folder.name], ["decompress", "-f", "--", f"{folder.name}.unweight"]):
+    for line in (
+        ["compress", "--", folder.name],
+        ["decompress", "-f", "--", f"{folder.name}.unweight"],
+    ):
         assert cli(*line, cwd=folder.parent).returncode == 0
     assert (folder / model.name).read_bytes() == original
 

@@ -37,7 +37,7 @@ def peak_memory(*line: str | Path, limit: int | None = None) -> int:
 
     result = subprocess.run(
         [sys.executable, "-c", SCRIPT, *map(str, line), "--quiet"],
-        preexec_fn=restrict,  # noqa: PLW1509 - this process has no threads
+        preexec_fn=restrict,
         env=environment(),
         capture_output=True,
         text=True,

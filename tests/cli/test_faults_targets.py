@@ -87,7 +87,9 @@ SAME = [
 
 @pytest.mark.parametrize("force", [[], ["--force"]], ids=["unforced", "forced"])
 @pytest.mark.parametrize("place", SAME)
-def test_the_input_of_compress(place: Place, force: list[str], model: Path, capsys: Capture) -> None:
+def test_the_input_of_compress(
+    place: Place, force: list[str], model: Path, capsys: Capture
+) -> None:
     target = place(model, model.parent)
     before = contents(model.parent)
     refused(["compress", str(model), "-o", str(target), *force], capsys, 2, "its own input")
@@ -133,7 +135,9 @@ def test_the_folder_that_holds_the_shards_of_an_index(tmp_path: Path, capsys: Ca
     index = tmp_path / "model.safetensors.index.json"
     index.write_text('{"weight_map": {"weight": "parts/one.safetensors"}}')
     before = contents(tmp_path)
-    refused(["compress", str(index), "-o", str(tmp_path / "parts"), "-f"], capsys, 2, "its own input")
+    refused(
+        ["compress", str(index), "-o", str(tmp_path / "parts"), "-f"], capsys, 2, "its own input"
+    )
     assert contents(tmp_path) == before
 
 
@@ -254,7 +258,12 @@ def test_a_failure_with_force_keeps_the_old_file(
     data[-100] ^= 4  # damage that shows only when most of the output is written
     coded.write_bytes(data)
     refused(["decompress", str(coded), "-o", str(target), "--force"], capsys, 4)
-    assert contents(tmp_path).keys() == {"old.safetensors", "work", "work/coded.safetensors", "work/model.safetensors"}
+    assert contents(tmp_path).keys() == {
+        "old.safetensors",
+        "work",
+        "work/coded.safetensors",
+        "work/model.safetensors",
+    }
     assert target.read_text() == "precious"
 
 
@@ -305,10 +314,22 @@ def test_input_in_a_read_only_folder(open_folder: Path) -> None:
 
 def test_a_file_that_may_not_be_read(open_folder: Path, capsys: Capture) -> None:
     model = small_model(open_folder / "model.safetensors")
-    model.chmod(0)
-    with ordinary_user(open_folder):
-        refused(["compress", str(model)], capsys, 6, "ermission denied")
-        refused(["compress", str(open_folder)], capsys, 6, "ermission denied")
+    coded = open_folder / "coded"
+    assert run(["compress", str(model), "-o", str(coded), "-q"]) == 0
+    closed = open_folder / "closed"
+    closed.write_text("")
+    for path in (model, closed):
+        path.chmod(0)
+    words = "ermission denied"
+    with ordinary_user(open_folder, coded):
+        refused(["compress", str(model)], capsys, 6, words)
+        refused(["compress", str(open_folder)], capsys, 6, words)
+        refused(["inspect", "header", str(model)], capsys, 6, words)
+        refused(["verify", str(coded), "--against", str(model)], capsys, 6, words)
+        refused(["compress", str(coded), "--recipe", str(closed)], capsys, 6, words)
+        refused(["decompress", str(coded), "-o", str(closed)], capsys, 2, "--force")
+        # Replacing a file asks nothing of the file itself.
+        assert run(["decompress", str(coded), "-o", str(closed), "--force", "-q"]) == 0
 
 
 def test_a_folder_that_may_not_be_entered(open_folder: Path, capsys: Capture) -> None:

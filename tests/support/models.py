@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """A tensor to write."""

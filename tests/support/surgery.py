@@ -42,7 +42,9 @@ class Archive:
         start = 8 + int.from_bytes(data[:8], "little")
         document = json.loads(data[8:start])
         manifest = json.loads(document.pop("__metadata__")[_MANIFEST])
-        header = zstandard.ZstdDecompressor().decompress(base64.b64decode(manifest["source"]["header"]))
+        header = zstandard.ZstdDecompressor().decompress(
+            base64.b64decode(manifest["source"]["header"])
+        )
         payloads = {}
         for name, entry in document.items():
             begin, end = entry.pop("data_offsets")

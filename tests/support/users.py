@@ -16,11 +16,12 @@ def ordinary_user(*owned: Path) -> Iterator[None]:
         return
     for path in owned:
         os.chown(path, NOBODY, NOBODY)
-    os.seteuid(NOBODY)
+    # The real id as well, by which access(2) decides; the saved one leads back.
+    os.setresuid(NOBODY, NOBODY, 0)
     try:
         yield
     finally:
-        os.seteuid(0)
+        os.setresuid(0, 0, 0)
 
 
 @contextmanager

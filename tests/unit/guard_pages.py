@@ -1,9 +1,10 @@
 """Runs kernels on buffers that end where memory ends; a read or write beyond kills this process.
 
-Usage: python guard_pages.py KERNEL CHECK. Prints what it is about to do, so that the last line tells
-which call went too far. Run by ``test_kernels_bounds.py``, in a process of its own.
+Usage: python guard_pages.py KERNEL CHECK. Prints what it is about to do, so that the last line
+tells which call went too far. Run by ``test_kernels_bounds.py``, in a process of its own.
 """
 
+import contextlib
 import ctypes
 import math
 import mmap
@@ -98,18 +99,19 @@ def forms() -> Iterator[FloatFormat]:
                 )
 
 
-def planes(kernel: NativeKernels) -> None:
+def words(kernel: NativeKernels) -> None:
     """Words and planes of every float dtype; half of the words are escapes."""
     for form in forms():
         print(form)
         for count in (*range(1, 140), 4095, 4096, 4097):
-            words = copied(RNG.integers(0, 256, count * form.word_bytes, np.uint8))
-            symbols, low, top = map(copied, kernel.split(words, count, form))
-            escapes = copied(kernel.collect_escapes(words, symbols, count, form))
-            joined = guarded(words.size)
-            kernel.join(symbols, low, top, count, form, joined)
+            original = copied(RNG.integers(0, 256, count * form.word_bytes, np.uint8))
+            symbols, low, top = kernel.split(original, count, form)
+            symbols, top, planes = copied(symbols), copied(top), [copied(plane) for plane in low]
+            escapes = copied(kernel.collect_escapes(original, symbols, count, form))
+            joined = guarded(original.size)
+            kernel.join(symbols, planes, top, count, form, joined)
             kernel.patch(symbols, count, form, escapes, joined)
-            assert np.array_equal(joined, words)
+            assert np.array_equal(joined, original)
             if escapes.size:  # escapes that run out
                 expect_damage(kernel.patch, symbols, count, form, copied(escapes[1:]), joined)
 
@@ -125,10 +127,8 @@ def split16(kernel: NativeKernels) -> None:
 
 def expect_damage(call: Callable[..., object], *arguments: object) -> None:
     """Call a decoder with damaged input: noticed or not, it must stay inside its buffers."""
-    try:
+    with contextlib.suppress(UnweightError):
         call(*arguments)
-    except UnweightError:
-        pass
 
 
 def tables(number: int, alphabet: int) -> Frequencies:
@@ -235,9 +235,7 @@ def decode_tensor16(
         expect_damage(fused.decode16, empty, model, located, kernel)
 
 
-CHECKS = {
-    check.__name__: check for check in (histogram, bits, planes, split16, rans, decode16)
-}
+CHECKS = {check.__name__: check for check in (histogram, bits, words, split16, rans, decode16)}
 
 
 def main(name: str, check: str) -> None:

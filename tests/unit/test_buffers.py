@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from unweight_codecs.kernels import buffers
+from unweight_codecs.kernels.base import Bytes
 
 SIZES = (0, 1, buffers.SMALL - 1, buffers.SMALL, 100_003, 1 << 20)
 
@@ -20,7 +21,7 @@ def test_sizes(size: int) -> None:
     assert buffer.flags.writeable
 
 
-def address(buffer: np.ndarray) -> int:  # type: ignore[type-arg]
+def address(buffer: Bytes) -> int:
     return int(buffer.ctypes.data)
 
 

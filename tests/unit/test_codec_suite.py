@@ -75,7 +75,8 @@ def all_patterns(dtype: str) -> Bytes:
     high = np.arange(1 << 16, dtype="<u8") << np.uint64(bits - 16)
     low = np.random.default_rng(bits).integers(0, 1 << 62, 1 << 16, np.uint64)
     low &= np.uint64((1 << (bits - 16)) - 1)
-    return (high | low).astype(f"<u{bits // 8}").view(np.uint8)
+    words: Bytes = (high | low).astype(f"<u{bits // 8}").view(np.uint8)
+    return words
 
 
 def gaussian(dtype: str, count: int) -> Bytes:
@@ -116,9 +117,9 @@ CONTENTS: dict[str, Callable[[str], Bytes]] = {
     "random bytes": lambda dtype: np.random.default_rng(1).integers(
         0, 256, nbytes(dtype, 5000), np.uint8
     ),
-    "small integers": lambda dtype: np.random.default_rng(2)
-    .integers(-3, 4, nbytes(dtype, 5000) // 8, np.int64)
-    .view(np.uint8),
+    "small integers": lambda dtype: (
+        np.random.default_rng(2).integers(-3, 4, nbytes(dtype, 5000) // 8, np.int64).view(np.uint8)
+    ),
     "repeated text": lambda dtype: np.resize(
         np.frombuffer(b"the same words again and again. ", np.uint8), nbytes(dtype, 9000)
     ),

@@ -93,7 +93,8 @@ def all_patterns(word_bytes: int) -> Bytes:
     high = np.arange(1 << 16, dtype=np.uint64) << np.uint64(8 * word_bytes - 16)
     low = np.random.default_rng(word_bytes).integers(0, 1 << 48, 1 << 16, np.uint64)
     low &= np.uint64((1 << (8 * word_bytes - 16)) - 1)
-    return (high | low).astype(f"<u{word_bytes}").view(np.uint8)
+    words: Bytes = (high | low).astype(f"<u{word_bytes}").view(np.uint8)
+    return words
 
 
 def split_by_stages(words: Bytes, model: Model) -> dict[str, Bytes]:
@@ -126,8 +127,7 @@ def join_by_kernel(
     kernel: NativeKernels, streams: dict[str, Bytes], model: Model, count: int
 ) -> Bytes:
     words = np.empty(count * model.layout.word_bytes, np.uint8)
-    names = [name for name in streams if name.startswith("plane")]
-    planes = np.array([streams[name] for name in names], np.uint8).reshape(len(names), count)
+    planes = [values for name, values in streams.items() if name.startswith("plane")]
     top = streams.get("top", np.zeros(0, np.uint8))
     kernel.join(streams["symbol"], planes, top, count, model.form, words)
     kernel.patch(streams["symbol"], count, model.form, streams["escape"], words)

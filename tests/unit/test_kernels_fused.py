@@ -142,7 +142,7 @@ def with_checksums(block: Block) -> Block:
     ends = np.cumsum(chunk_lengths(block.directory)).tolist()
     starts = [0, *ends[:-1]]
     block.directory["checksum"] = [
-        xxhash.xxh3_64_intdigest(block.coded[start:end])
+        xxhash.xxh3_64_intdigest(block.coded[start:end].data)
         for start, end in zip(starts, ends, strict=True)
     ]
     return block
@@ -163,7 +163,7 @@ def outcome(decode: Callable[[], Bytes | None]) -> bytes | None:
 def test_damage_has_the_same_outcome_as_without_fusion(
     native: NativeKernels, dtype: str, classes: int
 ) -> None:
-    """Behind a checksum that was made to fit, a damaged chunk fails or means the same everywhere."""
+    """Behind a checksum made to fit, a damaged chunk fails or means the same everywhere."""
     pipe = pipeline(1, classes)
     words = weights(dtype, 3 * CHUNK + 1300)
     model = fitted(pipe, dtype, words)
@@ -177,4 +177,3 @@ def test_damage_has_the_same_outcome_as_without_fusion(
         block.coded[flip // 8] ^= 1 << flip % 8
         found = outcome(lambda: decode_unchecked(block, model, native))
         assert found == outcome(lambda: general_unchecked(block, model)), flip
-

@@ -218,9 +218,7 @@ def test_a_table_with_a_wrong_sum(decoder: NativeKernels | ReferenceKernels, tot
 
 
 @pytest.mark.parametrize("table", [TABLES, 255, 2**32 - 1])
-def test_a_table_that_does_not_exist(
-    decoder: NativeKernels | ReferenceKernels, table: int
-) -> None:
+def test_a_table_that_does_not_exist(decoder: NativeKernels | ReferenceKernels, table: int) -> None:
     coded, segments = encoded_by_reference(DAMAGED)
     segments = segments.copy()
     segments["table"][1] = table

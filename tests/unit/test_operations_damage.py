@@ -94,7 +94,7 @@ def head_ranges(path: Path) -> list[range]:
 def chunk_starts(path: Path) -> list[int]:
     """Return where each chunk begins, read from the directories: u64 checksum, u32 per stream."""
     archive, starts = Archive.read(path), []
-    for name, (start, end) in payload_starts(path).items():
+    for name, (_, end) in payload_starts(path).items():
         if name not in archive.manifest["tensors"]:
             continue
         head, chunks = Head.read(archive.payloads[name])
@@ -130,7 +130,9 @@ def test_the_file_has_every_part(intact: bytes, damaged: Path) -> None:
     assert len(heads) == 2
     assert len(heads[0].sections[2]) > 1, "no contexts"
     assert len(chunk_starts(damaged)) == 4
-    assert {"noise", "norm.bias", "nothing"} == set(archive.payloads) - set(archive.manifest["tensors"])
+    assert {"noise", "norm.bias", "nothing"} == set(archive.payloads) - set(
+        archive.manifest["tensors"]
+    )
 
 
 # Both operations open a file in the same way, so one of them need not see every bit.

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -181,7 +182,7 @@ def test_a_damaged_shard_leaves_no_other_shard_behind(coded: Path, tmp_path: Pat
     data = bytearray((coded / SHARDS[1]).read_bytes())
     data[-1000] ^= 1
     (coded / SHARDS[1]).write_bytes(data)
-    with pytest.raises(IntegrityError, match=SHARDS[1]):
+    with pytest.raises(IntegrityError, match=re.escape(SHARDS[1])):
         unpacked(coded, tmp_path / "out")
     assert {entry.name for entry in tmp_path.iterdir()} == {"model", "model.unweight"}
 
@@ -237,19 +238,19 @@ def test_comparing_notices_another_model(
     name: str, edit: Callable[[Path], None], sharded: Path, coded: Path
 ) -> None:
     edit(sharded / name)
-    with pytest.raises(IntegrityError, match=Path(name).name):
+    with pytest.raises(IntegrityError, match=re.escape(Path(name).name)):
         compared(coded, sharded)
 
 
 def test_comparing_notices_a_surplus_model(sharded: Path, coded: Path) -> None:
     shutil.copyfile(sharded / SHARDS[0], sharded / "third.safetensors")
-    with pytest.raises(IntegrityError, match="third.safetensors"):
+    with pytest.raises(IntegrityError, match=r"third\.safetensors"):
         compared(coded, sharded)
 
 
 def test_comparing_notices_another_letter_of_a_name(sharded: Path, coded: Path) -> None:
     (sharded / "config.json").rename(sharded / "Config.json")
-    with pytest.raises(UnweightError, match="onfig.json"):
+    with pytest.raises(UnweightError, match=r"onfig\.json"):
         compared(coded, sharded)
 
 

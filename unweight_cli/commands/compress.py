@@ -41,7 +41,9 @@ def compress(
     ] = "default",
     recipe: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="TOML file: which tensors get which pipeline."),
+        typer.Option(
+            metavar="FILE", readable=False, help="TOML file: which tensors get which pipeline."
+        ),
     ] = None,
     stage: Annotated[
         list[str] | None,

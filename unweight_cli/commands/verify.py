@@ -28,7 +28,9 @@ def verify(
     path: Checkpoint,
     against: Annotated[
         Path | None,
-        typer.Option(metavar="ORIGINAL", help="Also compare with this file or directory."),
+        typer.Option(
+            metavar="ORIGINAL", readable=False, help="Also compare with this file or directory."
+        ),
     ] = None,
     threads: Threads = 0,
     quiet: Quiet = False,

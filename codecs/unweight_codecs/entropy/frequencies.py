@@ -1,7 +1,7 @@
 """Frequency tables: from histograms to quantised CDFs, in integer arithmetic only.
 
 Tables decide the coded bytes, and the same input must give the same bytes on every processor, so
-nothing here goes through floating point.
+nothing here goes through floating point. The C kernels repeat this arithmetic step for step.
 """
 
 import functools
@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs.errors import IntegrityError
+from unweight_codecs.kernels import kernels
 from unweight_codecs.kernels.base import ALPHABET, SLOTS, Frequencies
+from unweight_codecs.kernels.native import NativeKernels
 
 Counts = NDArray[np.int64]  # shape (…, 256)
 
@@ -46,17 +48,16 @@ def normalise(counts: Counts) -> Frequencies:
     Fractions are rounded by largest remainder; what the minimum of 1 adds is taken from the
     largest frequencies, where it costs least. A row without counts gives all to symbol 0.
     """
+    active = kernels()
+    if isinstance(active, NativeKernels):
+        return active.normalise(counts)
     counts = np.where((counts.sum(axis=1) == 0)[:, None] & (np.arange(ALPHABET) == 0), 1, counts)
     totals = counts.sum(axis=1)[:, None]
     scaled = counts * SLOTS
     frequencies = np.maximum(scaled // totals, counts > 0)
     missing = SLOTS - frequencies.sum(axis=1)
-    order = np.argsort(-(scaled % totals), axis=1, kind="stable")
-    bonus = np.arange(ALPHABET) < missing[:, None]
-    np.put_along_axis(
-        frequencies, order, np.take_along_axis(frequencies, order, axis=1) + bonus, axis=1
-    )
-    for row in np.flatnonzero(missing < 0):
+    for row, order in enumerate(np.argsort(-(scaled % totals), axis=1, kind="stable")):
+        frequencies[row, order[: max(0, int(missing[row]))]] += 1
         for _ in range(-int(missing[row])):
             frequencies[row, np.argmax(frequencies[row])] -= 1
     return np.asarray(frequencies, np.uint16)
@@ -76,40 +77,49 @@ def cluster(counts: Counts, limit: int) -> tuple[Frequencies, NDArray[np.uint8],
     Lloyd's algorithm with code length as the distance; the number of tables is doubled for as long
     as the total cost falls.
     """
-    best_tables, best_choice, best_cost = _lloyd(counts, 1)
+    best = _lloyd(counts, np.zeros(len(counts), np.uint8), 1)
+    order = np.argsort(_means(counts), kind="stable")
     number = 2
     while number <= min(limit, len(counts)):
-        tables, choice, total = _lloyd(counts, number)
-        if total >= best_cost:
+        choice = np.empty(len(counts), np.uint8)
+        choice[order] = np.arange(len(counts)) * number // len(counts)
+        found = _lloyd(counts, choice, number)
+        if found[2] >= best[2]:
             break
-        best_tables, best_choice, best_cost = tables, choice, total
+        best = found
         number *= 2
-    return best_tables, best_choice, best_cost
+    return best
 
 
-def _lloyd(counts: Counts, number: int) -> tuple[Frequencies, NDArray[np.uint8], int]:
-    choice = np.zeros(len(counts), np.int64)
-    if number > 1:
-        totals = np.maximum(counts.sum(axis=1), 1)
-        mean = counts @ np.arange(ALPHABET) * (1 << 16) // totals
-        choice[np.argsort(mean, kind="stable")] = np.arange(len(counts)) * number // len(counts)
-        for _ in range(_ROUNDS):
-            lengths = code_lengths()[normalise(_pooled(counts, choice))]
-            nearest = _renumbered((counts @ lengths.T).argmin(axis=1))
-            if np.array_equal(nearest, choice):
-                break
-            choice = nearest
+def _means(counts: Counts) -> NDArray[np.int64]:
+    """Return the mean symbol of each histogram, in units of 2**-16."""
+    totals = np.maximum(counts.sum(axis=1), 1)
+    return np.asarray(counts @ np.arange(ALPHABET) * (1 << 16) // totals, np.int64)
+
+
+def _lloyd(
+    counts: Counts, choice: NDArray[np.uint8], number: int
+) -> tuple[Frequencies, NDArray[np.uint8], int]:
+    active = kernels()
+    if isinstance(active, NativeKernels):
+        return active.lloyd(counts, code_lengths(), choice, number)
     tables = normalise(_pooled(counts, choice))
+    for _ in range(_ROUNDS if number > 1 else 0):
+        nearest = _renumbered((counts @ code_lengths()[tables].T).argmin(axis=1))
+        if np.array_equal(nearest, choice):
+            break
+        choice = nearest
+        tables = normalise(_pooled(counts, choice))
     total = int(costs(counts, tables[choice]).sum() + 8 * serialised_sizes(tables).sum())
-    return tables, choice.astype(np.uint8), total
+    return tables, choice, total
 
 
-def _renumbered(choice: NDArray[np.int64]) -> NDArray[np.int64]:
+def _renumbered(choice: NDArray[np.int64]) -> NDArray[np.uint8]:
     """Close the gaps that tables without regions leave in the numbering."""
-    return np.unique(choice, return_inverse=True)[1].astype(np.int64)
+    return np.unique(choice, return_inverse=True)[1].astype(np.uint8)
 
 
-def _pooled(counts: Counts, choice: NDArray[np.int64]) -> Counts:
+def _pooled(counts: Counts, choice: NDArray[np.uint8]) -> Counts:
     tables = np.arange(int(choice.max(initial=0)) + 1)
     pooled: Counts = (choice == tables[:, None]).astype(np.int64) @ counts
     return pooled

@@ -16,6 +16,7 @@ from unweight_codecs.kernels.base import SEGMENT, Bytes, Frequencies, padded
 RANS_OVERHEAD_BYTES = 96  # 32 states of 4 bytes, of which about 32 hold payload
 
 RAW, CONSTANT, RANS, ZSTD = range(len(CODERS))
+BYTE = 8  # bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def decode_stream(
     values = buffers.empty(padded(block.count))
     for i, segment in enumerate(located):
         part = values[i * model.chunk_words : i * model.chunk_words + int(segment["count"])]
-        data = block.coded[int(segment["offset"]) :][: int(segment["length"])]
+        data = segment_bytes(block, segment)
         if segment["coder"] == RAW:
             if data.size != raw_size(part.size, bits):
                 raise IntegrityError("a raw segment has a wrong length")
@@ -106,6 +107,17 @@ def decode_stream(
     if bits < 8 and np.any(located["coder"] >= RANS) and values[: block.count].max() >> bits:
         raise IntegrityError("a coded segment holds a value that is too wide")
     block.streams[stream] = values if stream == "symbol" else values[: block.count]
+
+
+def segment_bytes(block: Block, segment: np.void) -> Bytes:
+    """Return the coded bytes of one segment."""
+    return block.coded[int(segment["offset"]) :][: int(segment["length"])]
+
+
+def check_raw(located: NDArray[np.void], bits: int) -> None:
+    """Raise IntegrityError unless raw segments are as long as their values take."""
+    if np.any(located["length"] != (located["count"].astype(np.int64) * bits + 7) // 8):
+        raise IntegrityError("a raw segment has a wrong length")
 
 
 def raw_size(count: int, bits: int) -> int:
@@ -202,5 +214,5 @@ def _decode_escapes(block: Block, model: Model, located: NDArray[np.void]) -> No
         lengths != _escapes_per_chunk(block, model) * width
     ):
         raise IntegrityError("a chunk has another number of escapes than its symbols ask for")
-    parts = [block.coded[int(row["offset"]) :][: int(row["length"])] for row in located]
+    parts = [segment_bytes(block, row) for row in located]
     block.streams["escape"] = np.concatenate(parts) if parts else np.zeros(0, np.uint8)

@@ -1,6 +1,7 @@
 """Binding of the C kernels. ``ctypes`` releases the GIL while they run."""
 
 import ctypes
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from unweight_codecs.errors import IntegrityError, UnweightError
 from unweight_codecs.kernels import buffers
 from unweight_codecs.kernels.base import (
+    ALPHABET,
     SEGMENT,
     STATE_LOW,
     Bytes,
@@ -22,6 +24,7 @@ LIBRARY_STEM: Final = "_native"
 LIBRARY_SUFFIXES: Final = (".so", ".dylib", ".dll")
 INSTRUCTION_SETS: Final = ("avx512", "avx2", "portable")  # best first
 _HISTOGRAM_SCRATCH: Final = 4 * 4 << 14  # bytes: four sets of 2**14 counters
+_MAX_PLANES: Final = 8
 _SPARE: Final = 64  # bytes a vector store may write beyond the end
 
 # Mirrors uw_chunk16 of src/unweight.h.
@@ -80,9 +83,11 @@ _SIGNATURES: Final = {
     "uw_supported": (_INT, [ctypes.c_char_p]),
     "uw_select": (_INT, [ctypes.c_char_p]),
     "uw_histogram": (_INT, [_P, _U64, _U32, _U32, _U32, _U64, _P, _P]),
+    "uw_normalise": (None, [_P, _U32, _P]),
+    "uw_lloyd": (_I64, [_P, _U32, _P, _P, _P, _P]),
     "uw_split": (None, [_P, _U64, _P, _P, _P, _U64, _P]),
     "uw_split16": (_I64, [_P, _U64, _U64, _P, _P, _P, _P, _P, _P]),
-    "uw_join": (None, [_P, _P, _U64, _P, _U64, _P, _P]),
+    "uw_join": (None, [_P, _P, _P, _U64, _P, _P]),
     "uw_collect_escapes": (_U64, [_P, _P, _U64, _P, _P]),
     "uw_patch": (_INT, [_P, _U64, _P, _P, _U64, _P]),
     "uw_pack_bits": (None, [_P, _U64, _U32, _P]),
@@ -118,6 +123,32 @@ class NativeKernels:
         if status:
             raise UnweightError(f"no histogram of {bits} bits of {words.dtype}")
         return bins
+
+    def normalise(self, counts: NDArray[np.int64]) -> Frequencies:
+        """Do what ``entropy.frequencies.normalise`` does."""
+        counts = np.ascontiguousarray(counts)
+        tables = np.empty(counts.shape, np.uint16)
+        self._library.uw_normalise(counts.ctypes.data, len(counts), tables.ctypes.data)
+        return tables
+
+    def lloyd(
+        self,
+        counts: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        choice: NDArray[np.uint8],
+        number: int,
+    ) -> tuple[Frequencies, NDArray[np.uint8], int]:
+        """Refine ``choice``, the table of each histogram, as ``entropy.frequencies`` does."""
+        counts = np.ascontiguousarray(counts)
+        choice, tables = choice.copy(), np.empty((number, ALPHABET), np.uint16)
+        used = ctypes.c_uint32(number)
+        cost = self._library.uw_lloyd(
+            counts.ctypes.data, len(counts), lengths.ctypes.data, ctypes.byref(used),
+            choice.ctypes.data, tables.ctypes.data,
+        )  # fmt: skip
+        if cost < 0:
+            raise UnweightError("out of memory while fitting frequency tables")
+        return tables[: used.value], choice, int(cost)
 
     def split(self, words: Bytes, count: int, form: FloatFormat) -> tuple[Bytes, Bytes, Bytes]:
         """Split ``count`` words into padded symbols, byte planes (planes, count) and top values."""
@@ -166,12 +197,19 @@ class NativeKernels:
         return out[: used * form.escape_bytes]
 
     def join(
-        self, symbols: Bytes, planes: Bytes, top: Bytes, count: int, form: FloatFormat, words: Bytes
+        self,
+        symbols: Bytes,
+        planes: Sequence[Bytes],
+        top: Bytes,
+        count: int,
+        form: FloatFormat,
+        words: Bytes,
     ) -> None:
         """Undo ``split``; escaped words get their exponents from ``patch``."""
+        addresses = (ctypes.c_void_p * _MAX_PLANES)(*(plane.ctypes.data for plane in planes))
         self._library.uw_join(
-            symbols.ctypes.data, planes.ctypes.data, planes.shape[1] if planes.size else 0,
-            top.ctypes.data, count, ctypes.byref(_format(form)), words.ctypes.data,
+            symbols.ctypes.data, addresses, top.ctypes.data, count, ctypes.byref(_format(form)),
+            words.ctypes.data,
         )  # fmt: skip
 
     def patch(

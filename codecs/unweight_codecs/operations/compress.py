@@ -210,7 +210,7 @@ def _compress_file(
     with FileSource(path) as source:
         index = read_index(source)
         check_not_archive(index, path)
-        with atomic_file(output, index.size) as file:
+        with atomic_file(output, index.size, shown) as file:
             writer = ArchiveWriter(file, index, recipe.pipelines)
             job = _FileJob(source, writer, recipe, workers, progress)
             job.observe(index.header)

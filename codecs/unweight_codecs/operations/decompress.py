@@ -106,7 +106,7 @@ def _decompress_file(
 ) -> FileReport:
     with ArchiveReader(path) as archive:
         source = archive.manifest.source
-        with atomic_file(output, source.size) as file:
+        with atomic_file(output, source.size, shown) as file:
 
             def sink(data: Bytes) -> None:
                 write_all(file, data.data)

@@ -173,11 +173,11 @@ UW_EXPORT void uw_split(const uint8_t *words, uint64_t count, const uw_float *fo
     active->split(words, count, format, symbols, planes, stride, top);
 }
 
-/* The inverse of uw_split, except for escaped words: see uw_patch. */
-UW_EXPORT void uw_join(const uint8_t *symbols, const uint8_t *planes, uint64_t stride, const uint8_t *top,
+/* The inverse of uw_split, except for escaped words: see uw_patch. `planes` are the byte planes. */
+UW_EXPORT void uw_join(const uint8_t *symbols, const uint8_t *const planes[8], const uint8_t *top,
                        uint64_t count, const uw_float *format, uint8_t *words)
 {
-    active->join(symbols, planes, stride, top, count, format, words);
+    active->join(symbols, planes, top, count, format, words);
 }
 
 /* Puts escaped exponents into `words`; -1 unless the symbols ask for exactly `escape_count` of them. */

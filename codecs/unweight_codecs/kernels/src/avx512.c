@@ -427,8 +427,8 @@ UW_TARGET static int finish16(const lanes *l, uint32_t group, uint32_t groups, c
         return -1;
     const uint8_t *packed = coded + chunk->plane[low_plane] + first / 8 * width;
     unpack_bits(packed, 0, count, width, top);
-    const uint8_t *low = low_plane ? coded + chunk->plane[0] + first : top;
-    join(symbols, low, 0, top, count, format, (uint8_t *)(out + first));
+    const uint8_t *planes[8] = {low_plane ? coded + chunk->plane[0] + first : top};
+    join(symbols, planes, top, count, format, (uint8_t *)(out + first));
     uint64_t left = (uint64_t)(escape_end - escape);
     return uw_patch_escapes(symbols, count, format, escape, left, (uint8_t *)(out + first)) == left ? 0 : -1;
 }

@@ -49,7 +49,7 @@
             }                                                                                      \
     }                                                                                              \
     UW_TARGET UW_INLINE void join_of_##TYPE(const uint8_t *restrict symbols,                       \
-                                            const uint8_t *restrict planes, size_t stride,         \
+                                            const uint8_t *const planes[8],                        \
                                             const uint8_t *restrict top, size_t count,             \
                                             const uw_float *format, const uint32_t bytes,          \
                                             const uint32_t rest, TYPE *restrict words)             \
@@ -62,7 +62,7 @@
         for (size_t i = 0; i < count; i++) {                                                       \
             TYPE raw = rest ? (TYPE)((TYPE)top[i] << (8 * bytes)) : 0;                             \
             for (uint32_t plane = 0; plane < bytes; plane++)                                       \
-                raw |= (TYPE)((TYPE)planes[plane * stride + i] << (8 * plane));                    \
+                raw |= (TYPE)((TYPE)planes[plane][i] << (8 * plane));                              \
             TYPE value = (TYPE)(symbols[i] + base) & value_mask;                                   \
             words[i] = (TYPE)((TYPE)(raw >> low_bits & 1) << sign_at | (TYPE)(value << low_bits) | \
                               (raw & low_mask));                                                   \
@@ -99,17 +99,17 @@ UW_TARGET static void split(const uint8_t *words, size_t count, const uw_float *
     }
 }
 
-UW_TARGET static void join(const uint8_t *symbols, const uint8_t *planes, size_t stride,
-                           const uint8_t *top, size_t count, const uw_float *format, uint8_t *words)
+UW_TARGET static void join(const uint8_t *symbols, const uint8_t *const planes[8], const uint8_t *top,
+                           size_t count, const uw_float *format, uint8_t *words)
 {
     const uint32_t raw_bits = format->mantissa_bits - format->top_bits + 1;
     const uint32_t bytes = raw_bits / 8, rest = raw_bits % 8;
 #define UW_CASE(SIZE, BYTES, TYPE)                                                                 \
     if (format->word_bytes == SIZE && bytes == BYTES) {                                            \
         if (rest)                                                                                  \
-            join_of_##TYPE(symbols, planes, stride, top, count, format, BYTES, 1, (TYPE *)words);  \
+            join_of_##TYPE(symbols, planes, top, count, format, BYTES, 1, (TYPE *)words);          \
         else                                                                                       \
-            join_of_##TYPE(symbols, planes, stride, top, count, format, BYTES, 0, (TYPE *)words);  \
+            join_of_##TYPE(symbols, planes, top, count, format, BYTES, 0, (TYPE *)words);          \
     }
     UW_FORMATS(UW_CASE)
 #undef UW_CASE

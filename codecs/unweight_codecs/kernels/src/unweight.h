@@ -90,8 +90,8 @@ typedef struct {
     /* Symbols and raw planes of `count` words, 64 words at a time: see planes.inc.h. */
     void (*split)(const uint8_t *words, size_t count, const uw_float *format, uint8_t *symbols,
                   uint8_t *planes, size_t plane_stride, uint8_t *top);
-    void (*join)(const uint8_t *symbols, const uint8_t *planes, size_t plane_stride,
-                 const uint8_t *top, size_t count, const uw_float *format, uint8_t *words);
+    void (*join)(const uint8_t *symbols, const uint8_t *const planes[8], const uint8_t *top,
+                 size_t count, const uw_float *format, uint8_t *words);
     void (*pack_bits)(const uint8_t *values, size_t count, uint32_t width, uint8_t *out);
     void (*unpack_bits)(const uint8_t *packed, size_t packed_length, size_t count, uint32_t width,
                         uint8_t *out);

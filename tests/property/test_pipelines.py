@@ -1,0 +1,246 @@
+"""Any tensor through any pipeline comes back; any damaged file is refused or harmless."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from unweight_codecs.errors import UnweightError
+from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.operations.compress import CompressOptions, compress
+from unweight_codecs.operations.decompress import decompress
+from unweight_codecs.operations.progress import NoProgress
+from unweight_codecs.operations.verify import verify
+from unweight_codecs.pipeline import Pipeline, pipeline_of
+from unweight_codecs.presets import PRESETS
+from unweight_codecs.stages.bound import Bound
+from unweight_codecs.stages.grid import Grid
+from unweight_codecs.stages.outlier import Outlier
+from unweight_codecs.stages.pack import Pack
+from unweight_codecs.stages.tile_svd import TileSvd
+from unweight_codecs.tensor_spec import DTYPES, TensorSpec
+
+MAX_BYTES = 40_000
+# A busy machine must not fail a test; fixtures hold nothing that an example could change.
+RELAXED = settings(
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+
+SHAPES = st.one_of(
+    st.just(()),
+    st.tuples(st.integers(1, 5000)),
+    st.tuples(st.integers(1, 100), st.integers(1, 100)),
+    st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 64)),
+    st.tuples(st.integers(16, 80), st.sampled_from((16, 17, 64, 128))),
+)
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> TensorSpec:
+    """Draw a tensor of a few bytes to a few chunks."""
+    dtype = draw(st.sampled_from(sorted(DTYPES)))
+    shape: tuple[int, ...] = draw(SHAPES)
+    bits = DTYPES[dtype].bits
+    while math.prod(shape) * bits // 8 > MAX_BYTES:
+        shape = (max(1, shape[0] // 2), *shape[1:])
+    if math.prod(shape) * bits % 8:
+        shape = (*shape, 8)
+    return TensorSpec("t", dtype, shape)
+
+
+def _uniform(rng: np.random.Generator, size: int) -> Bytes:
+    return rng.integers(0, 256, size, np.uint8)
+
+
+def _skewed(rng: np.random.Generator, size: int) -> Bytes:
+    return np.minimum(rng.geometric(rng.uniform(0.02, 0.9), size), 255).astype(np.uint8)
+
+
+def _few_values(rng: np.random.Generator, size: int) -> Bytes:
+    return rng.choice(_uniform(rng, int(rng.integers(1, 5))), size)
+
+
+def _runs(rng: np.random.Generator, size: int) -> Bytes:
+    return _uniform(rng, size // 500 + 1).repeat(500)[:size]
+
+
+def _weights(rng: np.random.Generator, size: int) -> Bytes:
+    scales = np.exp2(rng.normal(-4, 3, size // 64 + 1)).repeat(16)[: size // 4 + 1]
+    values = (rng.normal(0, 1, scales.size) * scales).astype("<f4")
+    kinds = (values, values.astype("<f2"), values.astype("<f8"), values.view("<u2")[1::2].copy())
+    return np.resize(kinds[int(rng.integers(0, len(kinds)))].view(np.uint8), size)
+
+
+def _half_and_half(rng: np.random.Generator, size: int) -> Bytes:
+    return np.concatenate([_weights(rng, size // 2), _uniform(rng, size - size // 2)])
+
+
+CONTENTS = (_uniform, _skewed, _few_values, _runs, _weights, _half_and_half)
+
+
+def content(spec: TensorSpec, kind: int, seed: int) -> Bytes:
+    with np.errstate(over="ignore"):
+        return CONTENTS[kind](np.random.default_rng(seed), spec.nbytes)
+
+
+PIPELINES = st.one_of(
+    st.sampled_from(sorted(PRESETS)).map(PRESETS.__getitem__),
+    st.builds(
+        lambda base, m, most, tables, classes, chunk: pipeline_of(
+            "drawn",
+            (
+                Outlier(base),
+                Grid(m, most, tables),
+                TileSvd(classes),
+                Bound(),
+                Pack(chunk),
+            ),
+        ),
+        st.integers(-1, 300),
+        st.integers(-1, 3),
+        st.integers(0, 3),
+        st.integers(1, 64),
+        st.integers(1, 16),
+        st.integers(12, 17),
+    ),
+)
+
+
+@settings(RELAXED, max_examples=150)
+@given(
+    spec=specs(),
+    kind=st.integers(0, len(CONTENTS) - 1),
+    seed=st.integers(0, 1 << 32),
+    pipeline=PIPELINES,
+)
+def test_tensors(
+    encode_payload: Callable[..., bytes],
+    decode_payload: Callable[..., bytes],
+    spec: TensorSpec,
+    kind: int,
+    seed: int,
+    pipeline: Pipeline,
+) -> None:
+    data = content(spec, kind, seed)
+    coded = encode_payload(pipeline, spec, data)
+    assert decode_payload(pipeline, spec, coded) == data.tobytes()
+    assert len(coded) < 1.02 * data.size + 4096  # noise grows by tables and padding at most
+
+
+@settings(RELAXED, max_examples=40)
+@given(
+    drawn=st.lists(st.tuples(specs(), st.integers(0, 5), st.integers(0, 1 << 32)), max_size=4),
+    preset=st.sampled_from(sorted(PRESETS)),
+    chunk_log2=st.integers(12, 17),
+    threads=st.integers(1, 3),
+    metadata=st.none() | st.dictionaries(st.text(max_size=9), st.text(max_size=20), max_size=2),
+)
+def test_files(
+    tmp_path_factory: pytest.TempPathFactory,
+    write_model: Callable[..., Path],
+    drawn: list[tuple[TensorSpec, int, int]],
+    preset: str,
+    chunk_log2: int,
+    threads: int,
+    metadata: dict[str, str] | None,
+) -> None:
+    folder = tmp_path_factory.mktemp("files")
+    tensors = [
+        (f"tensor.{k}", spec.dtype, spec.shape, content(spec, kind, seed).tobytes())
+        for k, (spec, kind, seed) in enumerate(drawn)
+    ]
+    source = write_model(folder / "m.safetensors", tensors, metadata)
+    coded, back = folder / "coded", folder / "back"
+    stages = (f"pack:chunk_log2={chunk_log2}",)
+    options = CompressOptions(preset=preset, stages=stages, threads=threads)
+    compress(source, coded, options, NoProgress())
+    verify(coded, source, threads=threads, progress=NoProgress())
+    decompress(coded, back, threads=threads, force=False, progress=NoProgress())
+    assert back.read_bytes() == source.read_bytes()
+    assert coded.stat().st_size <= source.stat().st_size + 4096 + 400 * len(tensors)
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory, write_model: Callable[..., Path]) -> Path:
+    """Return an archive with coded, stored, tiny and empty tensors; its original lies beside it."""
+    folder = tmp_path_factory.mktemp("archive")
+    rng = np.random.default_rng(0)
+    tensors = [
+        ("weights", "BF16", (96, 64), _weights(np.random.default_rng(4), 96 * 64 * 2).tobytes()),
+        ("more", "F32", (40, 64), _weights(np.random.default_rng(5), 40 * 64 * 4).tobytes()),
+        ("noise", "U8", (900,), rng.bytes(900)),
+        ("counts", "I32", (1500,), rng.integers(0, 9, 1500, np.int32).tobytes()),
+        ("tiny", "F16", (), b"\1\2"),
+        ("empty", "F16", (0,), b""),
+    ]
+    source = write_model(folder / "original", tensors, {"format": "pt"})
+    options = CompressOptions(preset="max", stages=("pack:chunk_log2=12",))
+    compress(source, folder / "coded", options, NoProgress())
+    return folder / "coded"
+
+
+MUTATION = st.one_of(
+    st.tuples(st.just("set"), st.floats(0, 1), st.integers(0, 255)),
+    st.tuples(st.just("set early"), st.floats(0, 1), st.integers(0, 255)),
+    st.tuples(st.just("insert"), st.floats(0, 1), st.binary(min_size=1, max_size=20)),
+    st.tuples(st.just("delete"), st.floats(0, 1), st.integers(1, 300)),
+    st.tuples(st.just("cut"), st.floats(0, 1), st.none()),
+    st.tuples(st.just("repeat"), st.floats(0, 1), st.integers(1, 300)),
+    st.tuples(st.just("zero"), st.floats(0, 1), st.integers(1, 300)),
+)
+
+
+def mutated(data: bytes, kind: str, place: float, value: Any) -> bytes:  # noqa: ANN401 - by kind
+    """Return ``data`` with one change at ``place``, from 0 for the start to 1 for the end."""
+    at = int(place * (len(data) - 1)) // (10 if kind == "set early" else 1)
+    before, after = data[:at], data[at:]
+    match kind:
+        case "insert":
+            return before + bytes(value) + after
+        case "delete":
+            return before + after[value:]
+        case "cut":
+            return before
+        case "repeat":
+            return before + after[:value] + after
+        case "zero":
+            return before + bytes(len(after[:value])) + after[value:]
+        case _:
+            return before + bytes([value]) + after[1:]
+
+
+@settings(RELAXED, max_examples=250)
+@given(mutations=st.lists(MUTATION, min_size=1, max_size=3))
+def test_damaged_files(
+    archive: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    mutations: list[tuple[str, float, Any]],
+) -> None:
+    data = archive.read_bytes()
+    for kind, place, value in mutations:
+        data = mutated(data, kind, place, value)
+    folder = tmp_path_factory.mktemp("damaged")
+    damaged, back = folder / "damaged", folder / "back"
+    damaged.write_bytes(data)
+    error = refusal(damaged, back)
+    if error is None:
+        assert back.read_bytes() == archive.with_name("original").read_bytes()
+        return
+    assert error.exit_code in (3, 4)
+    assert "\n" not in str(error)
+    assert [path.name for path in folder.iterdir()] == ["damaged"]
+
+
+def refusal(source: Path, target: Path) -> UnweightError | None:
+    """Return why a file is not decompressed; None when it is."""
+    try:
+        decompress(source, target, threads=1, force=False, progress=NoProgress())
+    except UnweightError as error:
+        return error
+    return None

@@ -1,0 +1,170 @@
+"""Recipes: the first rule that matches decides, and every mistake is named with its place."""
+
+from pathlib import Path
+
+import pytest
+
+from unweight_codecs.errors import ResourceError, UsageError
+from unweight_codecs.presets import PRESETS, preset
+from unweight_codecs.recipe import MAX_RECIPE_BYTES, Recipe, load_recipe, with_settings
+from unweight_codecs.stages.grid import Grid
+
+RECIPE = """
+[[rule]]
+tensors = "*.self_attn.[qk]_proj.weight"
+preset = "max"
+stages = ["grid:mantissa_bits=1"]
+
+[[rule]]
+tensors = ["*embed*", "lm_head.*"]
+preset = "stored"
+
+[[rule]]
+tensors = "layers.0.*"
+preset = "fast"
+"""
+
+
+def load(folder: Path, text: str, preset_name: str = "default", *settings: str) -> Recipe:
+    path = folder / "recipe.toml"
+    path.write_text(text)
+    return load_recipe(preset_name, path, settings)
+
+
+def grid_of(recipe: Recipe, tensor: str) -> Grid:
+    chosen = recipe.pipeline_for(tensor)
+    assert chosen is not None
+    grid = chosen[2].stages[1]
+    assert isinstance(grid, Grid)
+    return grid
+
+
+@pytest.mark.parametrize(
+    ("tensor", "name"),
+    [
+        ("layers.0.self_attn.q_proj.weight", "max*"),
+        ("layers.7.self_attn.k_proj.weight", "max*"),
+        ("layers.0.self_attn.v_proj.weight", "fast"),
+        ("layers.7.self_attn.v_proj.weight", "default"),
+        ("LAYERS.0.mlp", "default"),
+        ("", "default"),
+    ],
+)
+def test_the_first_rule_that_matches_wins(tmp_path: Path, tensor: str, name: str) -> None:
+    chosen = load(tmp_path, RECIPE).pipeline_for(tensor)
+    assert chosen is not None
+    assert chosen[1] == name
+
+
+@pytest.mark.parametrize("tensor", ["model.embed_tokens.weight", "lm_head.weight"])
+def test_stored_leaves_a_tensor_alone(tmp_path: Path, tensor: str) -> None:
+    assert load(tmp_path, RECIPE).pipeline_for(tensor) is None
+
+
+def test_numbers_point_at_pipelines_without_repetition(tmp_path: Path) -> None:
+    recipe = load(tmp_path, RECIPE + '[[rule]]\ntensors = "x"\npreset = "fast"\n')
+    assert len(recipe.pipelines) == 3
+    for tensor in ("layers.0.self_attn.q_proj.weight", "layers.0.mlp", "x", "anything"):
+        chosen = recipe.pipeline_for(tensor)
+        assert chosen is not None
+        assert recipe.pipelines[chosen[0]] == chosen[2]
+
+
+def test_settings_of_the_command_apply_to_every_rule(tmp_path: Path) -> None:
+    recipe = load(tmp_path, RECIPE, "default", "grid:tables=2")
+    assert grid_of(recipe, "layers.0.mlp") == Grid(mantissa_bits=0, tables=2)
+    assert grid_of(recipe, "other") == Grid(tables=2)
+    assert grid_of(recipe, "a.self_attn.q_proj.weight").mantissa_bits == 1
+
+
+def test_without_a_file_the_preset_takes_everything() -> None:
+    recipe = load_recipe("max", None, ())
+    assert recipe.pipelines == [PRESETS["max"]]
+    chosen = recipe.pipeline_for("anything")
+    assert chosen is not None
+    assert chosen[:2] == (0, "max")
+
+
+def test_an_empty_recipe_is_the_preset(tmp_path: Path) -> None:
+    assert load(tmp_path, "").pipelines == [PRESETS["default"]]
+
+
+WRONG = {
+    "not TOML": ("[[rule]", "not valid TOML"),
+    "not text": ("\x00", "not valid TOML"),
+    "unknown table": ("[other]\na = 1\n", "[[rule]] tables only"),
+    "rule that is a table": ('[rule]\ntensors = "*"\npreset = "fast"\n', "[[rule]] tables only"),
+    "rule that is a number": ("rule = [1]\n", "rule 1: a rule has the keys"),
+    "unknown key": ('[[rule]]\ntensors = "*"\npreset = "fast"\ncolour = 1\n', "rule 1"),
+    "no pattern": ('[[rule]]\npreset = "fast"\n', "rule 1"),
+    "no preset": ('[[rule]]\ntensors = "*"\n', "rule 1"),
+    "pattern that is a number": ('[[rule]]\ntensors = 3\npreset = "fast"\n', "tensors must be"),
+    "preset that is a number": ('[[rule]]\ntensors = "*"\npreset = 3\n', "preset must be"),
+    "stages that are text": (
+        '[[rule]]\ntensors = "*"\npreset = "fast"\nstages = "grid:tables=1"\n',
+        "stages must be",
+    ),
+    "unknown preset": ('[[rule]]\ntensors = "*"\npreset = "tiny"\n', "unknown preset 'tiny'"),
+    "mistake in the second rule": (
+        '[[rule]]\ntensors = "a"\npreset = "fast"\n[[rule]]\ntensors = "b"\npreset = "tiny"\n',
+        "rule 2: unknown preset",
+    ),
+    "setting out of range": (
+        '[[rule]]\ntensors = "*"\npreset = "fast"\nstages = ["grid:tables=0"]\n',
+        "rule 1: stage grid: tables",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_a_recipe_must_not_say(tmp_path: Path, case: str) -> None:
+    text, named = WRONG[case]
+    with pytest.raises(UsageError) as refusal:
+        load(tmp_path, text)
+    assert str(tmp_path / "recipe.toml") in refusal.value.message
+    assert named in refusal.value.message
+
+
+def test_recipes_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ResourceError, match="cannot be read"):
+        load_recipe("fast", tmp_path / "missing.toml", ())
+    with pytest.raises(UsageError, match="too large"):
+        load(tmp_path, "#" * (MAX_RECIPE_BYTES + 1))
+    (tmp_path / "latin.toml").write_bytes(b"# caf\xe9\n")
+    with pytest.raises(UsageError, match="not valid TOML"):
+        load_recipe("fast", tmp_path / "latin.toml", ())
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("grid", "not of the form"),
+        ("grid:", "not of the form"),
+        ("", "no stage"),
+        ("cloud:size=1", "no stage cloud"),
+        ("grid:tables", "no setting 'tables'"),
+        ("grid:size=1", "no setting 'size'"),
+        ("grid:tables=many", "'many' is not a number"),
+        ("grid:tables=1.5", "tables must be"),
+        ("grid:tables=1,,", "no setting ''"),
+        ("pack:chunk_log2=30", "chunk_log2 must be"),
+        ("tile_svd:classes=17", "classes must be"),
+        ("bound:epsilon=0.1", "epsilon must be 0"),
+        ("outlier:base=-2", "base must be"),
+        ("grid=pack", "a codec for pack, not grid"),
+        ("grid=nothing.there", "nothing.there"),
+    ],
+)
+def test_settings_that_make_no_sense(setting: str, named: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        with_settings(preset("default"), [setting])
+    assert named in str(refusal.value)
+
+
+def test_settings_change_one_stage_and_mark_the_name() -> None:
+    changed = with_settings(
+        preset("default"), ["grid:tables=2,mantissa_bits=1", "tile_svd=tile_svd"]
+    )
+    assert changed.name == "default*"
+    assert changed.stages[1] == Grid(tables=2, mantissa_bits=1)
+    assert with_settings(preset("default"), []) == preset("default")
