@@ -26,7 +26,7 @@ test: $(VENV)/installed-test ## run the tests on the fastest kernels of this mac
 	$(PYTEST) -m "not slow" $(ARGS)
 
 test-reference: $(VENV)/installed-test ## run the tests that reach a kernel on the NumPy reference
-	UNWEIGHT_KERNEL=reference $(PYTEST) -m "not slow" $(ARGS)
+	UNWEIGHT_KERNEL=reference $(PYTEST) -m "not slow" tests/unit tests/property tests/golden $(ARGS)
 
 test-slow: $(VENV)/installed-test ## run the tests that take minutes or gigabytes
 	$(PYTEST) -m slow $(ARGS)

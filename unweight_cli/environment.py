@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-DEPENDENCIES = ("numpy", "safetensors", "gguf", "zstandard", "xxhash", "typer", "rich")
+DEPENDENCIES = ("numpy", "zstandard", "xxhash", "typer", "rich")
 OPTIONAL_DEPENDENCIES = ("torch", "transformers", "cupy-cuda13x", "cupy-cuda12x")
 # What the kernels ask of a processor; the others it has say nothing about Unweight.
 CPU_FEATURES = ("ssse3", "avx2", "bmi2", "avx512f", "avx512bw", "avx512vbmi", "avx512_vbmi2")

@@ -21,9 +21,7 @@ Checkpoint = Annotated[
 ]
 File = Annotated[
     Path,
-    typer.Argument(
-        metavar="PATH", show_default=False, readable=False, help="A .safetensors file."
-    ),
+    typer.Argument(metavar="PATH", show_default=False, readable=False, help="A .safetensors file."),
 ]
 Output = Annotated[
     Path | None,

@@ -38,9 +38,7 @@ def split(block: Block, model: Model, native: NativeKernels) -> None:
     block.streams["escape"] = native.collect_escapes(block.words, symbols, block.count, form)
 
 
-def decode(
-    block: Block, model: Model, located: NDArray[np.void], native: NativeKernels
-) -> None:
+def decode(block: Block, model: Model, located: NDArray[np.void], native: NativeKernels) -> None:
     """Decode a block of floats; raw planes are read where they lie in the coded bytes."""
     form, streams = model.form, model.streams()
     *coded, escape = streams

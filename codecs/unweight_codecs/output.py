@@ -75,8 +75,8 @@ def no_space(target: Path, needed: int, free: int) -> ResourceError:
 def atomic_file(target: Path, needed: int, shown: Path | None = None) -> Iterator[BinaryIO]:
     """Yield a file that becomes ``target`` when the block ends without an exception.
 
-    ``needed`` is the expected size, for the message when the disk fills up; ``shown`` is what errors
-    call a target that has another name in the end. The target gets the permissions of any new file.
+    ``needed`` is the expected size, for the message when the disk fills up; ``shown`` is the name
+    for errors, where the target will be moved. The target gets the permissions of any new file.
     """
     try:
         handle, name = tempfile.mkstemp(prefix=_prefix(target), dir=target.parent)

@@ -174,6 +174,7 @@ def header_report(tensors: tuple[TensorReport, ...]) -> HeaderReport:
         source_header_bytes=1_000,
         pipelines=(
             {
+                "name": "default",
                 "stages": [
                     {"name": "outlier", "configuration": {}},
                     {"name": "grid", "configuration": {"bits": 12}},

@@ -137,11 +137,7 @@ def test_names(name: str, tmp_path: Path, model: Path, cli: Cli) -> None:
         pytest.skip(f"no such name on this file system: {error.strerror}")
     original = path.read_bytes()
     packed = name.removesuffix(".safetensors") + ".unweight.safetensors"
-    for line in (
-        ["compress", "--", name],
-        ["verify", "--json", "--against", f"./{name}", "--", packed],
-        ["decompress", "--force", "--", packed],
-    ):
+    for line in (["compress", "--", name], ["decompress", "--json", "--force", "--", packed]):
         result = cli(*line, cwd=tmp_path, PYTHONIOENCODING="utf-8:backslashreplace")
         assert (result.returncode, result.stderr) == (0, "")
         assert "\x1b" not in result.stdout

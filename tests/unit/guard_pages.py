@@ -75,7 +75,7 @@ def histogram(kernel: NativeKernels) -> None:
     for size in (1, 2, 4, 8):
         for count in range(1, 40):
             words = copied(RNG.integers(0, 256, size * count, np.uint8)).view(f"<u{size}")
-            kernel.histogram(words, 0, 8)
+            kernel.histogram(words, 0, 14)
 
 
 def bits(kernel: NativeKernels) -> None:

@@ -41,7 +41,7 @@ PIPELINES = PRESETS | {
         pipeline_of("fixed window", (Outlier(base=5), Grid(), TileSvd(), Bound(), Pack())),
     )
 }
-EDGE_COUNTS = (1, 2, 3, 127, 128, 129, 255, 4095, 4096, 4097, 6143, 6144, 6145, 12_289)
+EDGE_COUNTS = (1, 3, 127, 128, 129, 4097, 6143, 6144, 12_289)
 
 pipelines = pytest.mark.parametrize("pipeline", PIPELINES.values(), ids=PIPELINES.keys())
 dtypes = pytest.mark.parametrize("dtype", DTYPES)
@@ -96,8 +96,8 @@ def gaussian(dtype: str, count: int) -> Bytes:
 
 
 def unlike_its_samples(dtype: str) -> Bytes:
-    """Every other 4096 words, those that a survey leaves out, hold what the others do not."""
-    count = 1 << 16
+    """Words that a survey leaves out, 4096 in a row, hold what those it counts do not."""
+    count = 1 << 16 if DTYPES[dtype].exponent_bits else 1 << 13  # only floats are sampled
     data = gaussian(dtype, count).copy()
     size = max(1, DTYPES[dtype].bits // 8 // DTYPES[dtype].components)
     left_out = np.arange(data.size) // size // 4096 % 2 == 1

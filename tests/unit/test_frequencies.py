@@ -1,6 +1,7 @@
 """Frequency tables: exact sums, integer code lengths, and their bytes in a file."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -168,3 +169,32 @@ def test_equal_regions_share_one_table() -> None:
     tables, choice, _ = cluster(regions(*[1] * 9), 8)
     assert len(tables) == 1
     assert not choice.any()
+
+
+def fitted(counts: NDArray[np.int64]) -> list[object]:
+    """Return tables and clusters as plain data, to be compared."""
+    found: list[object] = [normalise(counts).tolist()]
+    for limit in (1, 2, 5, 16, 64):
+        tables, choice, bits = cluster(counts, limit)
+        found += [tables.tolist(), choice.tolist(), bits]
+    return found
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        np.concatenate([*HISTOGRAMS.values(), histogram()]),
+        random_histograms(40),
+        random_histograms(128) // 1000,
+        regions(0, 3, 1, 0, 2, 2, 3, 1, 0, 1),
+        regions(*[1] * 9),
+        np.zeros((5, ALPHABET), np.int64),
+    ],
+    ids=["extremes", "random", "sparse", "kinds", "equal", "empty"],
+)
+def test_every_kernel_fits_the_same_tables(
+    each_kernel: str, use_kernel: Callable[[str], None], counts: NDArray[np.int64]
+) -> None:
+    found = fitted(counts)
+    use_kernel("reference")
+    assert found == fitted(counts)

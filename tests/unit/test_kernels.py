@@ -7,7 +7,7 @@ import pytest
 
 from unweight_codecs.codec import Block, Model
 from unweight_codecs.errors import IntegrityError, UnweightError
-from unweight_codecs.kernels.base import GROUP, Bytes, padded
+from unweight_codecs.kernels.base import GROUP, SAMPLED_BLOCKS, Bytes, padded
 from unweight_codecs.kernels.native import NativeKernels
 from unweight_codecs.kernels.reference import ReferenceKernels
 from unweight_codecs.layouts import layout_of
@@ -36,6 +36,16 @@ def test_histograms_of_every_length(native_kernel: NativeKernels, count: int) ->
     counted = native_kernel.histogram(words, 4, 11)
     assert counted.sum() == count
     assert np.array_equal(counted, REFERENCE.histogram(words, 4, 11))
+
+
+@pytest.mark.parametrize("block", [1, 5, 128, 4096])
+@pytest.mark.parametrize("count", [1, 127, 128, 129, 8192, 12_289])
+def test_histograms_of_sampled_blocks(native_kernel: NativeKernels, count: int, block: int) -> None:
+    words = np.random.default_rng(count).integers(0, 1 << 16, count, np.uint16)
+    counted = native_kernel.histogram(words, 5, 9, block)
+    assert np.array_equal(counted, REFERENCE.histogram(words, 5, 9, block))
+    seen = words[np.arange(count) // block % SAMPLED_BLOCKS == 0]
+    assert np.array_equal(counted, REFERENCE.histogram(seen, 5, 9))
 
 
 def test_a_histogram_with_too_many_bins_is_refused(native_kernel: NativeKernels) -> None:
