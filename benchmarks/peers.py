@@ -27,18 +27,27 @@ ZIPNN_DTYPES: Final = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 
 @dataclass(frozen=True, slots=True)
 class UnweightCoder:
-    """A preset, tensor by tensor, with all checksums, as in a file but without file I/O."""
+    """A preset with all checksums, as in a file but without file I/O.
+
+    Attributes:
+        preset: Name of the preset.
+        joined: Code the bytes of all tensors as one, which is what the peers get, instead of
+            tensor by tensor.
+    """
 
     preset: str
+    joined: bool = False
 
     @property
     def name(self) -> str:
-        """``unweight`` and the preset."""
-        return f"unweight {self.preset}"
+        """``unweight``, the preset, and whether the tensors are joined."""
+        return f"unweight {self.preset}{', joined' if self.joined else ''}"
 
     def run(self, data: DataSet) -> Run:
         """Encode and decode every tensor, and compare."""
         pipeline = preset(self.preset)
+        if self.joined:
+            data = data.as_one_tensor()
         with Stopwatch() as encoding:
             coded = [_encode(pipeline, spec, words) for spec, words in data.tensors]
         with Stopwatch() as decoding:
@@ -63,8 +72,10 @@ class UnweightCoder:
             check_seconds=decoding.seconds + comparing.seconds,
         )
 
-    def file_bytes(self, data: DataSet) -> int:
+    def file_bytes(self, data: DataSet) -> int | None:
         """Return the size of the file that ``compress`` writes, header and manifest included."""
+        if self.joined:
+            return None
         with tempfile.TemporaryDirectory() as folder:
             target = Path(folder, "coded.safetensors")
             compress(data.path, target, CompressOptions(preset=self.preset), NoProgress())

@@ -16,7 +16,7 @@ from benchmarks.processes import ProcessFigures, commands, large_commands, run_c
 from benchmarks.results import Results, describe_machine
 from benchmarks.targets import outcomes
 from unweight_codecs.errors import UnweightError, UsageError
-from unweight_codecs.presets import PRESETS
+from unweight_codecs.presets import DEFAULT, PRESETS
 
 README: Final = Path(__file__).resolve().parent.parent / "README.md"
 BEGIN: Final = "<!-- benchmark:begin -->"
@@ -50,7 +50,8 @@ def run(rounds: int, *, large: bool) -> Results:
     """Measure everything, in a temporary folder."""
     machine = describe_machine()
     own = [UnweightCoder(name) for name in PRESETS]
-    coders: list[Coder] = [*own, ZipnnCoder(), ZstdCoder(3)]
+    joined = UnweightCoder(DEFAULT, joined=True)
+    coders: list[Coder] = [*own, joined, ZipnnCoder(), ZstdCoder(3)]
     with tempfile.TemporaryDirectory(prefix="unweight-bench-") as name:
         folder = Path(name)
         models: list[Measurement] = []
@@ -65,7 +66,9 @@ def run(rounds: int, *, large: bool) -> Results:
         for data in controls(folder):
             _tell(data.name)
             size = data.path.stat().st_size
-            growth += [Growth(data.name, each.name, size, each.file_bytes(data)) for each in own]
+            growth += [
+                Growth(data.name, each.name, size, each.file_bytes(data) or 0) for each in own
+            ]
         if large:
             _tell("whole processes on a large file")
             processes += run_commands(large_commands(folder), 1)

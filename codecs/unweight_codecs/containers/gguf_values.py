@@ -44,6 +44,17 @@ _SCALAR_BYTES: Final = {
 # An empty string is its length; an empty array is its element type and its length.
 _LEAST_BYTES: Final = {**_SCALAR_BYTES, ValueType.STRING: 8, ValueType.ARRAY: 12}
 
+_SIGNED: Final = {
+    ValueType.UINT8: False,
+    ValueType.INT8: True,
+    ValueType.UINT16: False,
+    ValueType.INT16: True,
+    ValueType.UINT32: False,
+    ValueType.INT32: True,
+    ValueType.UINT64: False,
+    ValueType.INT64: True,
+}
+
 LEAST_KEY_VALUE_BYTES: Final = 8 + 4 + min(_LEAST_BYTES.values())
 
 
@@ -89,6 +100,14 @@ def read_key_value(cursor: Cursor, name: bytes, start: int) -> KeyValue:
     else:
         cursor.skip(_SCALAR_BYTES[value_type])
     return KeyValue(name, value_type, start, cursor.at)
+
+
+def integer_value(header: bytes | bytearray, key: KeyValue) -> int | None:
+    """Return the value of a key of any integer type, None for other types."""
+    if key.value_type not in _SIGNED:
+        return None
+    value = header[key.type_start + 4 : key.end]
+    return int.from_bytes(value, "little", signed=_SIGNED[key.value_type])
 
 
 def _skip_array(cursor: Cursor, depth: int) -> tuple[ValueType, int]:

@@ -74,10 +74,12 @@ def _encode_zstd(values: Bytes) -> Segment:
 
 
 def _may_be_constant(packed: Bytes, spans: list[slice], bits: int) -> bool:
-    """Whether some chunk begins with equal values, so that unpacking it is worth a look."""
-    starts = (packed[span.start * bits // 8 :][: 8 * bits] for span in spans)
-    firsts = (kernels().unpack_bits(start, 8 * start.size // bits, bits) for start in starts)
-    return any(bool(np.all(first == first[0])) for first in firsts)
+    """Whether some chunk begins as a constant one does, so that unpacking it is worth a look.
+
+    Eight values fill ``bits`` bytes, so equal values repeat after so many.
+    """
+    starts = (packed[span.start * bits // 8 :][: 4 * bits].tobytes() for span in spans)
+    return any(start[bits:] == start[:-bits] for start in starts)
 
 
 def decode_stream(

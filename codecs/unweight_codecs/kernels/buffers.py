@@ -12,7 +12,7 @@ import numpy as np
 from unweight_codecs.kernels.base import Bytes
 
 SMALL: Final = 1 << 16  # below this, malloc keeps its own
-_KEPT_PER_SIZE: Final = 8
+_KEPT_PER_SIZE: Final = 64  # more than are ever in use at once
 
 # Appending to and popping from a deque is atomic, so the shelves need no lock.
 _shelves: defaultdict[int, deque[Bytes]] = defaultdict(lambda: deque(maxlen=_KEPT_PER_SIZE))

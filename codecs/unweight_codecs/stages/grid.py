@@ -58,7 +58,8 @@ class Grid(Stage):
         fixed = min(self.mantissa_bits, layout.mantissa_bits)
         candidates = range(most + 1) if self.mantissa_bits == AUTO else (fixed,)
         whole = tensor.histograms.sum(axis=0, keepdims=True)
-        pooled = np.concatenate([symbol_counts(whole, tensor, model, m) for m in candidates])
+        finest = symbol_counts(whole, tensor, model, candidates[-1])
+        pooled = np.concatenate([_merged(finest, candidates[-1] - m) for m in candidates])
         tables = frequencies.normalise(pooled)
         bits = frequencies.costs(pooled, tables) + 8 * frequencies.serialised_sizes(tables)
         bits -= layout.words * np.array(candidates)  # mantissa bits in symbols are not coded raw
@@ -151,6 +152,13 @@ class Grid(Stage):
 
 def _modelled(model: Model) -> list[str]:
     return [stream for stream in model.streams() if stream != "escape"]
+
+
+def _merged(counts: NDArray[np.int64], bits: int) -> NDArray[np.int64]:
+    """Turn counts of symbols (rows, 256) into those of symbols with ``bits`` fewer mantissa bits."""
+    merged = np.zeros_like(counts)
+    merged[:, : ALPHABET >> bits] = counts.reshape(len(counts), -1, 1 << bits).sum(axis=2)
+    return merged
 
 
 def symbol_counts(

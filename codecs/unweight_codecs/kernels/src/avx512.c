@@ -197,21 +197,22 @@ UW_TARGET UW_INLINE void divide(__m512i state, __m512i frequency, __m512 recipro
     *remainder = _mm512_mask_sub_epi32(r, short_by_one, r, frequency);
 }
 
-/* Encodes one symbol per lane. Clears `valid` when a symbol has no frequency. */
-UW_TARGET UW_INLINE uint8_t *encode_step(step16 step, __m512i *state, __mmask16 *valid, uint8_t *end)
+/* Words that leave 16 full lanes; `full` says which. Clears `valid` when a symbol has no frequency. */
+UW_TARGET UW_INLINE __m256i full_words(step16 step, __m512i state, __mmask16 *full, __mmask16 *valid)
 {
     __m512i frequency = _mm512_and_si512(step.entry, _mm512_set1_epi32(0xffff));
     *valid &= _mm512_test_epi32_mask(frequency, frequency);
-    __mmask16 full = _mm512_cmpge_epu32_mask(_mm512_srli_epi32(*state, 20), frequency);
-    __m256i words = _mm256_maskz_compress_epi16(full, _mm512_cvtepi32_epi16(*state));
-    uint32_t count = (uint32_t)_mm_popcnt_u32(full);
-    end -= 2 * count;
-    _mm256_mask_storeu_epi16(end, (__mmask16)_bzhi_u32(0xffff, count), words);
+    *full = _mm512_cmpge_epu32_mask(_mm512_srli_epi32(state, 20), frequency);
+    return _mm512_cvtepi32_epi16(state);
+}
+
+UW_TARGET UW_INLINE __m512i next_state(step16 step, __m512i state, __mmask16 full)
+{
+    __m512i frequency = _mm512_and_si512(step.entry, _mm512_set1_epi32(0xffff));
     __m512i quotient, remainder;
-    divide(_mm512_mask_srli_epi32(*state, full, *state, 16), frequency, step.reciprocal, &quotient, &remainder);
-    *state = _mm512_add_epi32(_mm512_add_epi32(_mm512_slli_epi32(quotient, UW_PROB_BITS), remainder),
-                              _mm512_srli_epi32(step.entry, 16));
-    return end;
+    divide(_mm512_mask_srli_epi32(state, full, state, 16), frequency, step.reciprocal, &quotient, &remainder);
+    return _mm512_add_epi32(_mm512_add_epi32(_mm512_slli_epi32(quotient, UW_PROB_BITS), remainder),
+                            _mm512_srli_epi32(step.entry, 16));
 }
 
 UW_TARGET UW_INLINE __m512i byte_of(__m512i bytes, uint32_t step)
@@ -237,8 +238,19 @@ UW_TARGET UW_INLINE void encode_lanes(encoder *e, const step_table *t, const uin
     }
     __m512i high = byte_of(_mm512_loadu_si512(symbols + 64), step);
     __m512i low = byte_of(_mm512_loadu_si512(symbols), step);
-    e->end = encode_step(find_steps(t, high, class_high, small), &e->high, &e->valid, e->end);
-    e->end = encode_step(find_steps(t, low, class_low, small), &e->low, &e->valid, e->end);
+    const step16 low_step = find_steps(t, low, class_low, small);
+    const step16 high_step = find_steps(t, high, class_high, small);
+    __mmask16 low_full, high_full;
+    __m256i low_words = full_words(low_step, e->low, &low_full, &e->valid);
+    __m256i high_words = full_words(high_step, e->high, &high_full, &e->valid);
+    const __mmask32 full = _mm512_kunpackw(high_full, low_full);
+    __m512i words = _mm512_inserti64x4(_mm512_castsi256_si512(low_words), high_words, 1);
+    const uint32_t count = (uint32_t)_mm_popcnt_u32(full);
+    e->end -= 2 * count;
+    _mm512_mask_storeu_epi16(e->end, (__mmask32)_bzhi_u32(0xffffffffu, count),
+                             _mm512_maskz_compress_epi16(full, words));
+    e->low = next_state(low_step, e->low, low_full);
+    e->high = next_state(high_step, e->high, high_full);
 }
 
 UW_TARGET UW_INLINE void rans_encode_of(const uint8_t *const *symbols, const int chunks, uint32_t groups,

@@ -33,21 +33,25 @@ static void normalise(const int64_t *counts, uint16_t *frequencies)
     fraction fractions[UW_ALPHABET];
     const int64_t total = total_of(counts);
     int64_t missing = UW_SLOTS;
+    size_t used = 0;
     memset(frequencies, 0, UW_ALPHABET * sizeof *frequencies);
     if (total == 0) {
         frequencies[0] = UW_SLOTS;
         return;
     }
     for (int i = 0; i < UW_ALPHABET; i++) {
+        if (counts[i] == 0)
+            continue;
         const int64_t scaled = counts[i] * UW_SLOTS;
-        fractions[i] = (fraction){scaled % total, i};
+        fractions[used++] = (fraction){scaled % total, i};
         frequencies[i] = (uint16_t)(scaled / total);
-        if (counts[i] > 0 && frequencies[i] == 0)
+        if (frequencies[i] == 0)
             frequencies[i] = 1;
         missing -= frequencies[i];
     }
     if (missing > 0) {
-        qsort(fractions, UW_ALPHABET, sizeof *fractions, by_remainder);
+        /* Remainders add up to at least `missing`, so symbols without a count get nothing. */
+        qsort(fractions, used, sizeof *fractions, by_remainder);
         for (int i = 0; i < missing; i++)
             frequencies[fractions[i].symbol]++;
     }
