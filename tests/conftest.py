@@ -63,7 +63,7 @@ def _encode_payload(pipeline: Pipeline, spec: TensorSpec, data: Bytes) -> bytes:
     def read(first: int, count: int) -> Bytes:
         return data[first * size : (first + count) * size]
 
-    view, _ = survey(spec, read, pipeline.chunk_words(layout_of(spec).words), lambda words: None)
+    view, _ = survey(spec, read, pipeline.chunk_words(layout_of(spec)), lambda words: None)
     model = pipeline.fit(view)
     blocks = []
     step = SPAN_CHUNKS * model.chunk_words

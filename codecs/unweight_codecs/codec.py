@@ -28,7 +28,8 @@ class TensorView:
 
     ``histograms`` has one row per region, a run of consecutive chunks: for floats the counts of the
     exponent and top mantissa bits, shape (regions, 2**histogram_bits); for other words the
-    counts of every byte, shape (regions, 256 * word_bytes). With ``sampled`` they stand for all
+    counts of every stream's values, shape (regions, 256 * streams), followed by those of each
+    predicted stream per context. With ``sampled`` they stand for all
     words but were counted on a part of them: a value that was not seen may still occur.
     """
 
@@ -50,9 +51,10 @@ class TensorView:
 class Model:
     """What the stages decided for one tensor. A decoder rebuilds it from the payload's head.
 
-    ``tables`` and ``classes`` are needed by both sides. ``table_of_chunk`` and ``coders`` guide the
-    encoder only: a decoder finds the choice for every chunk in the directory. ``symbol_bits`` is
-    the part of ``estimated_bits`` that the symbol stream takes, its tables included. ``sections``
+    ``tables`` and ``classes`` are needed by both sides; the tables of a ``contextual`` stream are
+    chosen by what predicts it, one per context. ``table_of_chunk`` and ``coders`` guide the
+    encoder only: a decoder finds the choice for every chunk in the directory. ``symbol_bits``
+    and ``stream_bits`` are the parts of ``estimated_bits`` that coded streams take, with tables. ``sections``
     are the stages' parts of the head, written once the model is complete.
     """
 
@@ -63,9 +65,11 @@ class Model:
     window: int = 0
     top_bits: int = 0
     tables: dict[str, Frequencies] = field(default_factory=dict)
+    contextual: set[str] = field(default_factory=set)
     table_of_chunk: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
     coders: dict[str, str] = field(default_factory=dict)
     classes: "ClassMap | None" = None
+    stream_bits: dict[str, int] = field(default_factory=dict)
     symbol_bits: int = 0
     estimated_bits: int = 0
     sections: tuple[bytes, ...] = ()
@@ -91,7 +95,7 @@ class Model:
     def streams(self) -> dict[str, int]:
         """Return the streams of a chunk in payload order, with the bits of one value of each."""
         if not self.layout.is_float:
-            return {f"plane{k}": 8 for k in range(self.layout.word_bytes)}
+            return self.layout.plain_streams()
         form = self.form
         streams = {"symbol": 8}
         streams |= {f"plane{k}": 8 for k in range(form.raw_bits // 8)}

@@ -2,14 +2,18 @@
 
 import base64
 import binascii
+import functools
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from unweight_codecs import __version__
-from unweight_codecs.containers import safetensors
+from unweight_codecs.containers import gguf, safetensors
 from unweight_codecs.containers.base import ContainerIndex
 from unweight_codecs.containers.strict_json import parse_object
 from unweight_codecs.entropy import zstd
@@ -25,7 +29,10 @@ MODE_LOSSLESS: Final = "lossless"
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _XXH3 = re.compile(r"[0-9a-f]{16}")
+_LARGE: Final = 1 << 18  # headers from here up, vocabularies, are compressed at a level that is
+_LARGE_LEVEL: Final = 12  # ten times as fast as the highest for a tenth more bytes
 _PARSERS: Final[Mapping[str, Callable[[bytes, int], ContainerIndex]]] = {
+    "gguf": gguf.parse_index,
     "safetensors": safetensors.parse_index,
 }
 
@@ -48,6 +55,7 @@ class Manifest:
         pipelines: Pipelines as ``Pipeline.to_dict`` gives them.
         coded: Coded tensors by name.
         stored_digests: XXH3-64 of every other tensor, by name.
+        padding: Bytes of the original that belong to no tensor; empty when they are all zero.
         generator: Program and version that wrote the file.
     """
 
@@ -56,6 +64,7 @@ class Manifest:
     pipelines: tuple[dict[str, Any], ...]
     coded: dict[str, CodedTensor]
     stored_digests: dict[str, str]
+    padding: bytes = b""
     generator: str = GENERATOR
 
     def digest_of(self, name: str) -> str:
@@ -63,11 +72,28 @@ class Manifest:
         coded = self.coded.get(name)
         return coded.digest if coded else self.stored_digests[name]
 
-    def to_json(self) -> str:
-        """Return the canonical JSON: sorted keys, no spaces, ASCII only."""
+    @property
+    def packed_header(self) -> bytes:
+        """The source's header, compressed."""
+        return _packed(self.source.header)
+
+    def gaps(self) -> Iterator[NDArray[np.uint8]]:
+        """Yield the bytes between header, each tensor and the end of the original."""
+        at = 0
+        for _, length in self.source.gaps():
+            stored = np.frombuffer(self.padding[at : at + length], np.uint8)
+            yield stored if self.padding else np.zeros(length, np.uint8)
+            at += length
+
+    def to_json(self, *, inline_header: bool = True) -> str:
+        """Return the canonical JSON: sorted keys, no spaces, ASCII only.
+
+        Without ``inline_header`` it only says how long the compressed source header is, which the
+        container then keeps elsewhere.
+        """
         tensors = {entry.spec.name: entry.spec for entry in self.source.tensors}
         stored = [t.spec.name for t in self.source.tensors if t.spec.name not in self.coded]
-        document = {
+        document: dict[str, Any] = {
             "epsilon": 0,
             "features": [],
             "format": [FORMAT_MAJOR, FORMAT_MINOR],
@@ -76,7 +102,7 @@ class Manifest:
             "pipelines": list(self.pipelines),
             "source": {
                 "container": self.source.container,
-                "header": base64.b64encode(zstd.compress(self.source.header)).decode("ascii"),
+                "header": _base64(self.packed_header) if inline_header else "",
                 "header_bytes": len(self.source.header),
                 "sha256": self.source_sha256,
                 "size": self.source.size,
@@ -93,11 +119,16 @@ class Manifest:
                 for name, coded in self.coded.items()
             },
         }
+        source = document["source"]
+        if not inline_header:
+            source["header_packed"] = len(self.packed_header)
+        if self.padding:
+            source["padding"] = _base64(zstd.compress(self.padding))
         return json.dumps(document, sort_keys=True, separators=(",", ":"))
 
 
-def parse_manifest(text: str) -> Manifest:
-    """Parse and check a manifest.
+def parse_manifest(text: str, packed_header: bytes = b"") -> Manifest:
+    """Parse and check a manifest; ``packed_header`` is what it does not hold of the source header.
 
     Raises FormatError when it needs a newer version, IntegrityError when it is damaged.
     """
@@ -107,7 +138,7 @@ def parse_manifest(text: str) -> Manifest:
         raise IntegrityError(f"the manifest is damaged: {error}") from None
     _check_version(document)
     try:
-        return _parse(document)
+        return _parse(document, packed_header)
     except FormatError as error:
         raise IntegrityError(f"the manifest's source header is damaged: {error}") from None
     except (AttributeError, KeyError, TypeError, ValueError, binascii.Error) as error:
@@ -145,12 +176,14 @@ def _check_version(document: Mapping[str, Any]) -> None:
         )
 
 
-def _parse(document: Mapping[str, Any]) -> Manifest:
+def _parse(document: Mapping[str, Any], packed_header: bytes) -> Manifest:
     source = document["source"]
     size, header_bytes = _size(source["size"]), _size(source["header_bytes"])
     if header_bytes > safetensors.MAX_HEADER_BYTES + 8 or header_bytes > size:
         raise ValueError("the source header has an impossible size")
-    header = zstd.decompress(base64.b64decode(source["header"], validate=True), header_bytes)
+    packed = packed_header[: _size(source.get("header_packed", 0))]
+    packed = base64.b64decode(source["header"], validate=True) or packed
+    header = zstd.decompress(packed, header_bytes)
     index = _PARSERS[source["container"]](header, size)
     pipelines = tuple(dict(pipeline) for pipeline in document["pipelines"])
     names = [entry.spec.name for entry in index.tensors]
@@ -170,8 +203,20 @@ def _parse(document: Mapping[str, Any]) -> Manifest:
     if len(digests) != 16 * len(others):
         raise ValueError("a wrong number of digests of stored tensors")
     stored = {name: _match(_XXH3, digests[16 * i : 16 * i + 16]) for i, name in enumerate(others)}
+    padding = base64.b64decode(source.get("padding", ""), validate=True)
+    if padding:
+        padding = zstd.decompress(padding, sum(length for _, length in index.gaps()))
     sha256 = _match(_SHA256, source["sha256"])
-    return Manifest(index, sha256, pipelines, coded, stored, str(document["generator"]))
+    return Manifest(index, sha256, pipelines, coded, stored, padding, str(document["generator"]))
+
+
+@functools.lru_cache(maxsize=1)  # asked for once for every header that is written
+def _packed(header: bytes) -> bytes:
+    return zstd.compress(header, zstd.MAX_LEVEL if len(header) < _LARGE else _LARGE_LEVEL)
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
 
 
 def _size(value: object) -> int:

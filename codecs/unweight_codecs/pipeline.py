@@ -13,7 +13,7 @@ from unweight_codecs.entropy.directory import MIN_RECORD_BYTES, chunk_lengths, d
 from unweight_codecs.errors import IntegrityError, UsageError
 from unweight_codecs.kernels import kernels
 from unweight_codecs.kernels.native import NativeKernels
-from unweight_codecs.layouts import layout_of
+from unweight_codecs.layouts import WordLayout, layout_of
 from unweight_codecs.registry import BUILT_IN_STAGES, create_codec
 from unweight_codecs.stages.bound import Bound
 from unweight_codecs.stages.pack import Pack, locate
@@ -31,10 +31,10 @@ class Pipeline:
         """Return the pipeline as the manifest stores it."""
         return {"name": self.name, "stages": [stage.to_dict() for stage in self.stages]}
 
-    def chunk_words(self, words: int) -> int:
-        """Return the words per chunk for a tensor of ``words`` words."""
+    def chunk_words(self, layout: WordLayout) -> int:
+        """Return the words per chunk for a tensor."""
         pack = self.stages[-1]
-        return (pack if isinstance(pack, Pack) else Pack()).chunk_words(words)
+        return (pack if isinstance(pack, Pack) else Pack()).chunk_words(layout)
 
     def fit(self, tensor: TensorView) -> Model:
         """Let every stage decide its part of the model of a tensor."""
@@ -102,7 +102,7 @@ class Pipeline:
         """
         parsed = payload.parse_head(head)
         layout = layout_of(spec)
-        model = Model(spec, layout, self.chunk_words(layout.words))
+        model = Model(spec, layout, self.chunk_words(layout))
         # The chunk size comes first: other stages may need the number of chunks.
         for stage, section in reversed(list(zip(self.stages, parsed.sections, strict=True))):
             stage.read(section, model)

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from unweight_codecs.codec import MAX_REGIONS, Reader, TensorView
 from unweight_codecs.kernels import kernels
 from unweight_codecs.kernels.base import ALPHABET, Bytes
-from unweight_codecs.layouts import WordLayout, layout_of
+from unweight_codecs.layouts import WordLayout, layout_of, streams_of
+from unweight_codecs.layouts.blocks import CONTEXTS
 from unweight_codecs.tensor_spec import TensorSpec
 
 _T = TypeVar("_T")
@@ -44,7 +45,7 @@ def survey(
     layout = layout_of(spec)
     chunks = -(-layout.words // chunk_words)
     per_region = max(1, -(-chunks // MAX_REGIONS))
-    bins = 1 << layout.histogram_bits if layout.is_float else ALPHABET * layout.word_bytes
+    bins = 1 << layout.histogram_bits if layout.is_float else _plain_bins(layout)
     histograms = np.zeros((-(-chunks // per_region), bins), np.int64)
     digest = xxhash.xxh3_64()
 
@@ -86,6 +87,14 @@ def _histogram(words: Bytes, layout: WordLayout) -> NDArray[np.uint32]:
         field = words.view(f"<u{layout.word_bytes}")
         block = _BLOCK_WORDS if _is_sampled(layout) else 0
         return kernels().histogram(field, layout.histogram_shift, layout.histogram_bits, block)
-    rows = words.reshape(-1, layout.word_bytes)
-    planes = [np.ascontiguousarray(rows[:, k]) for k in range(layout.word_bytes)]
-    return np.concatenate([kernels().histogram(plane, 0, 8) for plane in planes])
+    streams = streams_of(words, layout)
+    counts = [kernels().histogram(stream, 0, 8) for stream in streams.values()]
+    for stream in layout.predicted:
+        index = layout.classes(stream, streams).astype(np.uint16) * ALPHABET + streams[stream]
+        counts.append(kernels().histogram(index, 0, (CONTEXTS * ALPHABET).bit_length() - 1))
+    return np.concatenate(counts)
+
+
+def _plain_bins(layout: WordLayout) -> int:
+    """Return the counters of a region: per stream, then per context of each predicted stream."""
+    return ALPHABET * (len(layout.plain_streams()) + CONTEXTS * len(layout.predicted))

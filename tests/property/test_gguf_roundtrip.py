@@ -110,7 +110,8 @@ def encoded(value_type: GGUFValueType, value: Any) -> bytes:  # noqa: ANN401 - a
         elements = b"".join(encoded(value.element_type, element) for element in value.elements)
         return struct.pack("<IQ", value.element_type, len(value.elements)) + elements
     if value_type is GGUFValueType.STRING:
-        return struct.pack("<Q", len(value.encode())) + value.encode()
+        text: bytes = value.encode()
+        return struct.pack("<Q", len(text)) + text
     return struct.pack("<" + FORMATS[value_type], value)
 
 

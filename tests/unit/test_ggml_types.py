@@ -51,7 +51,9 @@ def test_row_that_ends_inside_a_block(number: int, shape: tuple[int, ...]) -> No
         ggml_type(number).nbytes(shape)
 
 
-@pytest.mark.parametrize("shape", [(2**62,), (2**32, 2**32), (2**63 - 1,) * 4, (2**62, 2**62, 0)])
+@pytest.mark.parametrize(
+    "shape", [(2**60,), (2**62,), (2**32, 2**32), (2**63 - 1,) * 4, (2**62, 2**62, 0)]
+)
 def test_size_that_overflows(shape: tuple[int, ...]) -> None:
     with pytest.raises(FormatError, match="overflows"):
         ggml_type(28).nbytes(shape)

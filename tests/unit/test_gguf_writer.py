@@ -96,7 +96,7 @@ def test_written_header_opens_in_the_reference(tmp_path: Path) -> None:
 
 
 def test_string_key_is_as_the_reference_writes_it(tmp_path: Path) -> None:
-    value = "line\nслово\0 \U0001f600"
+    value = "line\n模型\0 \U0001f600"
     header = peer_header(tmp_path / "m", [("k", value, GGUFValueType.STRING, None)])
     assert header[24:].startswith(encode_string_key("k", value))
 

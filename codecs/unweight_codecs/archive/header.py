@@ -1,7 +1,7 @@
 """The container header of an Unweight file, and the digest that protects it.
 
-The digest comes first in the metadata, so it lies at a fixed place. It is the XXH3-64 of the whole
-header with the digest's own 16 digits taken as zeros.
+The digest comes first, so it lies at a fixed place. It is the XXH3-64 of the whole header with the
+digest's own 16 digits taken as zeros.
 """
 
 from collections.abc import Sequence
@@ -9,16 +9,12 @@ from typing import Final
 
 import xxhash
 
-from unweight_codecs.containers import safetensors
+from unweight_codecs.archive.formats import FORMATS, ArchiveFormat
 from unweight_codecs.containers.base import ContainerIndex
 from unweight_codecs.errors import FormatError, IntegrityError, quoted
 from unweight_codecs.manifest import DIGEST_KEY, MANIFEST_KEY, Manifest, parse_manifest
 
-_BLANK: Final = b"0" * 16
-_LEAD: Final = b'{"__metadata__":{"' + DIGEST_KEY.encode() + b'":"'
-_DIGEST_AT: Final = 8 + len(_LEAD)
-
-CODED_DTYPE: Final = "U8"
+_BLANK: Final = "0" * 16
 
 
 def write_header(manifest: Manifest, sizes: Sequence[int], length: int | None = None) -> bytes:
@@ -26,17 +22,10 @@ def write_header(manifest: Manifest, sizes: Sequence[int], length: int | None = 
 
     ``length`` pads it to a size reserved earlier.
     """
-    metadata = {DIGEST_KEY: _BLANK.decode(), MANIFEST_KEY: manifest.to_json()}
-    metadata |= manifest.source.metadata or {}
-    entries: list[tuple[str, str, tuple[int, ...], int]] = []
-    for entry, size in zip(manifest.source.tensors, sizes, strict=True):
-        spec = entry.spec
-        if spec.name in manifest.coded:
-            entries.append((spec.name, CODED_DTYPE, (size,), size))
-        else:
-            entries.append((spec.name, spec.dtype, spec.shape, size))
-    header = safetensors.header_bytes(entries, metadata, length=length)
-    return _with_digest(header, _digest(header).encode())
+    form = FORMATS[manifest.source.container]
+    texts = _BLANK, manifest.to_json(inline_header=form.inline_header), manifest.packed_header
+    header = form.header(manifest.source, manifest.coded, sizes, texts, length)
+    return _with_digest(header, form, _digest(header))
 
 
 def check_not_archive(index: ContainerIndex, path: object) -> None:
@@ -55,24 +44,30 @@ def read_manifest(index: ContainerIndex) -> Manifest:
     Raises FormatError for a file Unweight did not write or cannot read yet, IntegrityError for a
     damaged header. Everything the container says must agree with the manifest's source header.
     """
-    metadata = index.metadata or {}
-    if MANIFEST_KEY not in metadata:
+    if MANIFEST_KEY not in metadata_of(index):
         raise FormatError("not an Unweight file", hint="`unweight compress` makes one")
-    start, stored = index.header[8:_DIGEST_AT], index.header[_DIGEST_AT : _DIGEST_AT + 16]
-    if start != _LEAD or stored != _digest(_with_digest(index.header, _BLANK)).encode():
+    form = FORMATS[index.container]
+    at = form.lead_at + len(form.lead)
+    blank = _with_digest(index.header, form, _BLANK)
+    stored = index.header[at : at + len(_BLANK)]
+    if index.header[form.lead_at : at] != form.lead or stored != _digest(blank).encode():
         raise IntegrityError(
             "the header is damaged or was rewritten by another program: wrong digest",
             hint="download or copy the file again",
         )
-    manifest = parse_manifest(metadata[MANIFEST_KEY])
-    _check_agreement(index, manifest)
+    manifest = parse_manifest(*form.manifest(index))
+    _check_agreement(index, manifest, form)
     return manifest
 
 
-def _check_agreement(index: ContainerIndex, manifest: Manifest) -> None:
-    others = {k: v for k, v in metadata_of(index).items() if k not in (DIGEST_KEY, MANIFEST_KEY)}
-    if others != (manifest.source.metadata or {}):
-        raise IntegrityError("the metadata differs from that of the source header")
+def _check_agreement(index: ContainerIndex, manifest: Manifest, form: ArchiveFormat) -> None:
+    if manifest.source.container != index.container:
+        raise IntegrityError("the file is of another container than its source")
+    if form.inline_header:
+        own = (DIGEST_KEY, MANIFEST_KEY)
+        others = {key: text for key, text in metadata_of(index).items() if key not in own}
+        if others != (manifest.source.metadata or {}):
+            raise IntegrityError("the metadata differs from that of the source header")
     if len(index.tensors) != len(manifest.source.tensors):
         raise IntegrityError("the file has other tensors than its source header")
     for found, source in zip(index.tensors, manifest.source.tensors, strict=True):
@@ -80,7 +75,7 @@ def _check_agreement(index: ContainerIndex, manifest: Manifest) -> None:
         if found.spec.name != name:
             raise IntegrityError(f"tensor {quoted(name)} is not where the source header has it")
         if name in manifest.coded:
-            if found.spec.dtype != CODED_DTYPE or len(found.spec.shape) != 1:
+            if found.spec.dtype != form.coded_dtype or len(found.spec.shape) != 1:
                 raise IntegrityError(f"coded tensor {quoted(name)} is not a list of bytes")
         elif found.spec != source.spec:
             raise IntegrityError(f"stored tensor {quoted(name)} differs from the source header")
@@ -95,5 +90,6 @@ def _digest(header: bytes) -> str:
     return xxhash.xxh3_64_hexdigest(header)
 
 
-def _with_digest(header: bytes, digest: bytes) -> bytes:
-    return header[:_DIGEST_AT] + digest + header[_DIGEST_AT + 16 :]
+def _with_digest(header: bytes, form: ArchiveFormat, digest: str) -> bytes:
+    at = form.lead_at + len(form.lead)
+    return header[:at] + digest.encode() + header[at + len(digest) :]

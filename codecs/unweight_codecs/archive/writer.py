@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
+from unweight_codecs.archive.formats import FORMATS
 from unweight_codecs.archive.header import write_header
 from unweight_codecs.codec import Block, Model
 from unweight_codecs.containers.base import ContainerIndex
@@ -20,8 +21,17 @@ MIN_CODED_BYTES = 4096  # below, head, table and lane states eat most of what co
 class ArchiveWriter:
     """Writes tensors in source file order. Call ``store`` or ``begin``/``add``/``end`` for each."""
 
-    def __init__(self, file: BinaryIO, source: ContainerIndex, pipelines: list[Pipeline]) -> None:
-        """Reserve the header: the largest it can become is when every tensor is coded."""
+    def __init__(
+        self,
+        file: BinaryIO,
+        source: ContainerIndex,
+        pipelines: list[Pipeline],
+        padding: bytes = b"",
+    ) -> None:
+        """Reserve the header: the largest it can become is when every tensor is coded.
+
+        ``padding`` are the bytes of the source that belong to no tensor, in file order.
+        """
         self._file = file
         self._source = source
         self._pipelines = tuple(pipeline.to_dict() for pipeline in pipelines)
@@ -32,7 +42,9 @@ class ArchiveWriter:
         most = CodedTensor(max(0, len(pipelines) - 1), blank)
         coded = {t.spec.name: most for t in source.tensors if t.nbytes >= MIN_CODED_BYTES}
         stored = {t.spec.name: blank for t in source.tensors if t.nbytes < MIN_CODED_BYTES}
-        largest = Manifest(source, "0" * 64, self._pipelines, coded, stored)
+        self._alignment = FORMATS[source.container].alignment(source)
+        self._padding = padding if any(padding) else b""
+        largest = self._manifest("0" * 64, coded, stored)
         self._reserved = len(write_header(largest, [t.nbytes for t in source.tensors]))
         file.seek(self._reserved)
         self._start = 0
@@ -42,6 +54,7 @@ class ArchiveWriter:
 
     def store(self, name: str, digest: str) -> None:
         """Register a tensor whose bytes the caller writes through ``write``."""
+        self._align()
         self._stored[name] = digest
         self._sizes.append(0)
 
@@ -52,7 +65,7 @@ class ArchiveWriter:
 
     def begin(self, pipeline: Pipeline, model: Model) -> None:
         """Start a coded tensor: leave room for its head."""
-        self._start = self._file.tell()
+        self._start = self._align()
         self._pipeline, self._model, self._directory = pipeline, model, []
         self._file.seek(self._start + pipeline.head_length(model))
 
@@ -78,10 +91,22 @@ class ArchiveWriter:
         self._sizes.append(stop - self._start)
         return True
 
+    def _manifest(
+        self, sha256: str, coded: dict[str, CodedTensor], stored: dict[str, str]
+    ) -> Manifest:
+        return Manifest(self._source, sha256, self._pipelines, coded, stored, self._padding)
+
+    def _align(self) -> int:
+        """Move to where a tensor may begin, and return that position."""
+        position = self._file.tell() - self._reserved
+        self._file.seek(self._reserved + -(-position // self._alignment) * self._alignment)
+        return self._file.tell()
+
     def finish(self, source_sha256: str) -> int:
         """Write the header; returns the size of the file."""
         size = self._file.tell()
-        manifest = Manifest(self._source, source_sha256, self._pipelines, self._coded, self._stored)
+        self._file.truncate(size)  # zeros that were only skipped become part of the file
+        manifest = self._manifest(source_sha256, self._coded, self._stored)
         header = write_header(manifest, self._sizes, self._reserved)
         self._file.seek(0)
         write_all(self._file, header)

@@ -28,7 +28,7 @@ class ContainerIndex:
         container: Name of the format, e.g. ``"safetensors"``.
         header: Every byte of the file before the first tensor byte, exactly as stored.
         metadata: The file's string metadata; None when it has no metadata at all.
-        tensors: Tensors in file order; they cover the data without holes or overlap.
+        tensors: Tensors in file order, without overlap; only padding lies between them.
         size: Size of the whole file in bytes.
     """
 
@@ -37,6 +37,15 @@ class ContainerIndex:
     metadata: dict[str, str] | None
     tensors: tuple[TensorEntry, ...]
     size: int
+
+    def gaps(self) -> tuple[tuple[int, int], ...]:
+        """Return (offset, length) of the bytes between header, each tensor and the end.
+
+        There is one more than there are tensors; most lengths are 0.
+        """
+        ends = [len(self.header), *(t.offset + t.nbytes for t in self.tensors)]
+        starts = [*(t.offset for t in self.tensors), self.size]
+        return tuple((end, start - end) for end, start in zip(ends, starts, strict=True))
 
 
 class FileSource:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from unweight_codecs.errors import FormatError, quoted
-from unweight_codecs.tensor_spec import MAX_BYTES
+from unweight_codecs.tensor_spec import MAX_BYTES, dtype_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,47 +44,60 @@ class GgmlType:
 
 
 # Some were dropped from GGML again, but files with them remain. Ids are never used twice.
-_TYPES: Final = (
-    GgmlType(0, "F32", 1, 4),
-    GgmlType(1, "F16", 1, 2),
-    GgmlType(2, "Q4_0", 32, 18),
-    GgmlType(3, "Q4_1", 32, 20),
-    GgmlType(6, "Q5_0", 32, 22),
-    GgmlType(7, "Q5_1", 32, 24),
-    GgmlType(8, "Q8_0", 32, 34),
-    GgmlType(9, "Q8_1", 32, 40),
-    GgmlType(10, "Q2_K", 256, 84),
-    GgmlType(11, "Q3_K", 256, 110),
-    GgmlType(12, "Q4_K", 256, 144),
-    GgmlType(13, "Q5_K", 256, 176),
-    GgmlType(14, "Q6_K", 256, 210),
-    GgmlType(15, "Q8_K", 256, 292),
-    GgmlType(16, "IQ2_XXS", 256, 66),
-    GgmlType(17, "IQ2_XS", 256, 74),
-    GgmlType(18, "IQ3_XXS", 256, 98),
-    GgmlType(19, "IQ1_S", 256, 50),
-    GgmlType(20, "IQ4_NL", 32, 18),
-    GgmlType(21, "IQ3_S", 256, 110),
-    GgmlType(22, "IQ2_S", 256, 82),
-    GgmlType(23, "IQ4_XS", 256, 136),
-    GgmlType(24, "I8", 1, 1),
-    GgmlType(25, "I16", 1, 2),
-    GgmlType(26, "I32", 1, 4),
-    GgmlType(27, "I64", 1, 8),
-    GgmlType(28, "F64", 1, 8),
-    GgmlType(29, "IQ1_M", 256, 56),
-    GgmlType(30, "BF16", 1, 2),
-    GgmlType(31, "Q4_0_4_4", 32, 18),
-    GgmlType(32, "Q4_0_4_8", 32, 18),
-    GgmlType(33, "Q4_0_8_8", 32, 18),
-    GgmlType(34, "TQ1_0", 256, 54),
-    GgmlType(35, "TQ2_0", 256, 66),
-    GgmlType(39, "MXFP4", 32, 17),
-    GgmlType(40, "NVFP4", 64, 36),
-    GgmlType(41, "Q1_0", 128, 18),
-    GgmlType(42, "Q2_0", 64, 18),
-)
-GGML_TYPES: Final[dict[int, GgmlType]] = {entry.id: entry for entry in _TYPES}
+_NAMES: Final = {
+    0: "F32",
+    1: "F16",
+    2: "Q4_0",
+    3: "Q4_1",
+    6: "Q5_0",
+    7: "Q5_1",
+    8: "Q8_0",
+    9: "Q8_1",
+    10: "Q2_K",
+    11: "Q3_K",
+    12: "Q4_K",
+    13: "Q5_K",
+    14: "Q6_K",
+    15: "Q8_K",
+    16: "IQ2_XXS",
+    17: "IQ2_XS",
+    18: "IQ3_XXS",
+    19: "IQ1_S",
+    20: "IQ4_NL",
+    21: "IQ3_S",
+    22: "IQ2_S",
+    23: "IQ4_XS",
+    24: "I8",
+    25: "I16",
+    26: "I32",
+    27: "I64",
+    28: "F64",
+    29: "IQ1_M",
+    30: "BF16",
+    31: "Q4_0_4_4",
+    32: "Q4_0_4_8",
+    33: "Q4_0_8_8",
+    34: "TQ1_0",
+    35: "TQ2_0",
+    39: "MXFP4",
+    40: "NVFP4",
+    41: "Q1_0",
+    42: "Q2_0",
+}
+
+
+def _described(number: int, name: str) -> GgmlType:
+    dtype = dtype_named(name)
+    return GgmlType(number, name, dtype.block_elements, dtype.block_bytes or dtype.bits // 8)
+
+
+GGML_TYPES: Final[dict[int, GgmlType]] = {n: _described(n, name) for n, name in _NAMES.items()}
+_IDS: Final = {name: number for number, name in _NAMES.items()}
+
+
+def type_id_of(name: str) -> int:
+    """Return the id of the type called ``name``."""
+    return _IDS[name]
 
 
 def ggml_type(type_id: int) -> GgmlType:

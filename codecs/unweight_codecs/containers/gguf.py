@@ -34,7 +34,7 @@ def read_index(source: FileSource) -> ContainerIndex:
         cursor = Cursor(source.read_at, source.size)
         parsed = walk_header(cursor)
         length = min(parsed.data_start, source.size)
-        header = bytes(cursor.data[:length])
+        header = bytes(memoryview(cursor.data)[:length])
         header += source.read_at(len(header), length - len(header))
         return _index(header, parsed, source.size)
     except FormatError as error:

@@ -6,7 +6,7 @@ from typing import Final
 
 from unweight_codecs.errors import FormatError
 
-MAX_HEADER_BYTES: Final = 1 << 27  # real ones have up to about 20 MB, nearly all of it vocabulary
+MAX_HEADER_BYTES: Final = 1 << 26  # real ones have up to about 20 MB, nearly all of it vocabulary
 
 Fetch = Callable[[int, int], bytes]  # offset, length -> exactly that many bytes
 

@@ -1,9 +1,9 @@
 """Tells containers apart by their content and reads each with its own reader."""
 
 from collections.abc import Callable
-from typing import Final, NoReturn
+from typing import Final
 
-from unweight_codecs.containers import safetensors
+from unweight_codecs.containers import gguf, safetensors
 from unweight_codecs.containers.base import ContainerIndex, FileSource
 from unweight_codecs.containers.foreign import HEAD_BYTES, foreign_file
 from unweight_codecs.errors import FormatError
@@ -31,13 +31,7 @@ def read_index(source: FileSource) -> ContainerIndex:
     return _READERS[sniff(source)](source)
 
 
-def _refuse_gguf(source: FileSource) -> NoReturn:
-    raise FormatError(
-        f"{source.path}: this is a GGUF file", hint="this version reads safetensors only"
-    )
-
-
 _READERS: Final[dict[str, Callable[[FileSource], ContainerIndex]]] = {
     "safetensors": safetensors.read_index,
-    "gguf": _refuse_gguf,
+    "gguf": gguf.read_index,
 }

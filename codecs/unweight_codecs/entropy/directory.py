@@ -50,5 +50,6 @@ def parse_directory(block: Block, model: Model) -> NDArray[np.void]:
     sizes = (located["length"].astype(np.int64) + 7) // 8 * 8
     located["offset"] = np.cumsum(sizes.reshape(-1)).reshape(sizes.shape) - sizes
     starts = np.arange(len(entries)) * model.chunk_words
-    located["count"] = np.minimum(block.count - starts, model.chunk_words)[:, None]
+    words = np.minimum(block.count - starts, model.chunk_words)
+    located["count"] = np.outer(words, [model.layout.per_word(name) for name in model.streams()])
     return located

@@ -9,6 +9,8 @@ from unweight_codecs.codec import Model, TensorView
 from unweight_codecs.entropy import frequencies, zstd
 from unweight_codecs.kernels import kernels
 from unweight_codecs.kernels.base import ALPHABET, Bytes
+from unweight_codecs.layouts import streams_of
+from unweight_codecs.layouts.blocks import CONTEXTS
 
 SAMPLE_WORDS = 1 << 12  # per sampled region: enough to see whether a plane is uniform
 SAMPLED_REGIONS = 32
@@ -32,7 +34,7 @@ def plan_planes(tensor: TensorView, model: Model, tables: int) -> None:
     if tensor.layout.is_float:
         _plan_float_planes(tensor, model, tables)
     else:
-        _plan_byte_planes(tensor, model, tables)
+        _plan_plain_streams(tensor, model, tables)
 
 
 def _float_fields(model: Model) -> list[_Field]:
@@ -62,22 +64,42 @@ def _shrinks(sampled: NDArray[np.int64], model: Model, field: _Field) -> bool:
     return _order0_bits(sampled) < WORTH_CODING * raw
 
 
-def _plan_byte_planes(tensor: TensorView, model: Model, tables: int) -> None:
+def _plan_plain_streams(tensor: TensorView, model: Model, tables: int) -> None:
     layout = tensor.layout
-    sample = tensor.read(0, min(layout.words, tensor.chunk_words))
-    rows = sample.reshape(-1, layout.word_bytes)
-    for k in range(layout.word_bytes):
-        stream = f"plane{k}"
+    sample = streams_of(tensor.read(0, min(layout.words, tensor.chunk_words)), layout)
+    for k, (stream, bits) in enumerate(model.streams().items()):
         counts = tensor.histograms[:, k * ALPHABET : (k + 1) * ALPHABET]
-        coded = _zstd_share(np.ascontiguousarray(rows[:, k])) * 8 * layout.words
-        order0 = min(_order0_bits(counts), 8 * layout.words)
-        if coded < ZSTD_GAIN * order0:
+        raw = bits * layout.per_word(stream) * layout.words
+        order0 = min(_order0_bits(counts), raw)
+        # Fields of blocks are known to be noise under a distribution: only others may repeat.
+        repeated = raw if layout.fields else _zstd_share(sample[stream]) * raw
+        if repeated < ZSTD_GAIN * order0:
             model.coders[stream] = "zstd"
-            model.estimated_bits += int(coded)
-        elif order0 < WORTH_CODING * 8 * layout.words:
+            model.estimated_bits += int(repeated)
+        elif order0 < WORTH_CODING * raw:
             _fit(tensor, model, stream, counts, tables)
         else:
-            model.estimated_bits += 8 * layout.words
+            model.estimated_bits += raw
+    for k, stream in enumerate(layout.predicted):
+        _fit_contexts(tensor, model, stream, k)
+
+
+def _fit_contexts(tensor: TensorView, model: Model, stream: str, k: int) -> None:
+    """Give the ``k``-th predicted stream a table per context if that makes it smaller."""
+    first = ALPHABET * (len(model.streams()) + CONTEXTS * k)
+    counts = tensor.histograms[:, first : first + ALPHABET * CONTEXTS].sum(axis=0)
+    counts = counts.reshape(CONTEXTS, ALPHABET)
+    tables = frequencies.normalise(counts)
+    bits = int(frequencies.costs(counts, tables).sum())
+    bits += 8 * int(frequencies.serialised_sizes(tables).sum())
+    raw = model.streams()[stream] * tensor.layout.per_word(stream) * tensor.layout.words
+    without = model.stream_bits.get(stream, raw)
+    if bits >= without:
+        return
+    model.tables[stream], model.coders[stream] = tables, "rans"
+    model.contextual.add(stream)
+    model.table_of_chunk.pop(stream, None)
+    model.estimated_bits += bits - without
 
 
 def _fit(
@@ -87,6 +109,7 @@ def _fit(
     regions = np.arange(tensor.chunks) // tensor.chunks_per_region
     model.table_of_chunk[stream] = choice[regions]
     model.coders[stream] = "rans"
+    model.stream_bits[stream] = bits
     if tensor.layout.is_float:  # the raw size is in the estimate already
         bits -= model.streams()[stream] * tensor.layout.words
     model.estimated_bits += bits

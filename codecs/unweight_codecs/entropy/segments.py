@@ -31,16 +31,14 @@ def encode_stream(block: Block, model: Model, stream: str, bits: int) -> list[Se
     """Code one stream of a block; one segment per chunk."""
     if stream == "escape":
         return _encode_escapes(block, model)
-    spans = [
-        slice(first, min(first + model.chunk_words, block.count))
-        for first in range(0, block.count, model.chunk_words)
-    ]
+    count, step = _values(block, model, stream)
+    spans = [slice(first, min(first + step, count)) for first in range(0, count, step)]
     packed = block.packed.get(stream)
     if packed is not None and not _may_be_constant(packed, spans, bits):
         return [_raw(packed, span, bits) for span in spans]
     values = block.streams.get(stream)
     if values is None:
-        values = kernels().unpack_bits(block.packed[stream], block.count, bits)
+        values = kernels().unpack_bits(block.packed[stream], count, bits)
     constant = [_is_constant(values[span]) for span in spans]
     varied = [i for i in range(len(spans)) if not constant[i]]
     coded: dict[int, Segment] = {}
@@ -56,10 +54,16 @@ def encode_stream(block: Block, model: Model, stream: str, bits: int) -> list[Se
             out.append(coded[i])
         else:
             if packed is None:
-                used = values[: block.count]
+                used = values[:count]
                 packed = used if bits == 8 else kernels().pack_bits(used, bits)
             out.append(_raw(packed, span, bits))
     return out
+
+
+def _values(block: Block, model: Model, stream: str) -> tuple[int, int]:
+    """Return how many values a stream has in a block and in one of its full chunks."""
+    per_word = model.layout.per_word(stream)
+    return block.count * per_word, model.chunk_words * per_word
 
 
 def _raw(packed: Bytes, span: slice, bits: int) -> Segment:
@@ -89,9 +93,10 @@ def decode_stream(
     if stream == "escape":
         _decode_escapes(block, model, located)
         return
-    values = buffers.empty(padded(block.count))
+    total, step = _values(block, model, stream)
+    values = buffers.empty(padded(total))
     for i, segment in enumerate(located):
-        part = values[i * model.chunk_words : i * model.chunk_words + int(segment["count"])]
+        part = values[i * step : i * step + int(segment["count"])]
         data = segment_bytes(block, segment)
         if segment["coder"] == RAW:
             if data.size != raw_size(part.size, bits):
@@ -108,7 +113,7 @@ def decode_stream(
         _decode_rans(block, model, stream, located, np.flatnonzero(coders), values)
     if bits < 8 and np.any(located["coder"] >= RANS) and values[: block.count].max() >> bits:
         raise IntegrityError("a coded segment holds a value that is too wide")
-    block.streams[stream] = values if stream == "symbol" else values[: block.count]
+    block.streams[stream] = values if stream == "symbol" else values[:total]
 
 
 def segment_bytes(block: Block, segment: np.void) -> Bytes:
@@ -139,22 +144,36 @@ def _tables(model: Model, stream: str) -> Frequencies | None:
     return model.tables.get(stream)
 
 
+def _classes(block: Block, model: Model, stream: str) -> Bytes | None:
+    """Return the table of every value, padded with 0, where tables are chosen per value."""
+    if stream == "symbol":
+        return block.streams.get("class")
+    if stream not in model.contextual:
+        return None
+    classes = model.layout.classes(stream, block.streams)
+    out = buffers.empty(padded(classes.size))
+    out[: classes.size] = classes
+    out[classes.size :] = 0
+    return out
+
+
 def _encode_rans(block: Block, model: Model, stream: str, varied: list[int]) -> dict[int, Segment]:
     tables = _tables(model, stream)
     if tables is None or not varied:
         return {}
-    classes = block.streams.get("class") if stream == "symbol" else None
+    classes = _classes(block, model, stream)
     first_chunk = block.first_word // model.chunk_words
     wanted = np.zeros(len(varied), SEGMENT)
-    wanted["start"] = np.array(varied) * model.chunk_words
-    wanted["count"] = np.minimum(block.count - wanted["start"].astype(np.int64), model.chunk_words)
+    total, step = _values(block, model, stream)
+    wanted["start"] = np.array(varied) * step
+    wanted["count"] = np.minimum(total - wanted["start"].astype(np.int64), step)
     if classes is None:
         wanted["table"] = model.table_of_chunk[stream][first_chunk + np.array(varied)]
     values = block.streams[stream]
-    if values.size != padded(block.count):
-        values = buffers.empty(padded(block.count))
-        values[: block.count] = block.streams[stream]
-    values[block.count :] = np.argmax(
+    if values.size != padded(total):
+        values = buffers.empty(padded(total))
+        values[:total] = block.streams[stream]
+    values[total:] = np.argmax(
         tables[0 if classes is not None else int(wanted["table"][-1])]
     )
     coded = kernels().rans_encode(values, wanted, tables, classes)
@@ -179,11 +198,11 @@ def _decode_rans(
     tables = _tables(model, stream)
     if tables is None:
         raise IntegrityError("a chunk is coded with a table that the file does not have")
-    classes = block.streams.get("class") if stream == "symbol" else None
+    classes = _classes(block, model, stream)
     if classes is None and np.any(located["table"][which] >= len(tables)):
         raise IntegrityError("a chunk is coded with a table that the file does not have")
     wanted = np.zeros(len(which), SEGMENT)
-    wanted["start"] = which * model.chunk_words
+    wanted["start"] = which * _values(block, model, stream)[1]
     for name in ("offset", "length", "count", "table"):
         wanted[name] = located[name][which]
     kernels().rans_decode(block.coded, wanted, tables, classes, values)

@@ -1,7 +1,20 @@
 """Words: the unit in which a tensor's bytes are taken apart."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 
+import numpy as np
+
+from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.layouts.blocks import (
+    PREDICTED,
+    Field,
+    ZeroPoint,
+    fields_of,
+    put_together,
+    take_apart,
+)
 from unweight_codecs.tensor_spec import TensorSpec, dtype_named
 
 HISTOGRAM_MANTISSA_BITS = 3  # mantissa bits a histogram resolves below the exponent: the largest m
@@ -18,6 +31,8 @@ class WordLayout:
         exponent_bits: 0 for words that are modelled byte by byte.
         mantissa_bits: Bits below the exponent; the sign is above it.
         columns: Words per row of the tensor seen as a matrix (its last dimension).
+        fields: Fields of a quantised block, which then is a word; empty for other words.
+        predicted: Streams of blocks whose values an earlier field predicts.
     """
 
     word_bytes: int
@@ -25,11 +40,28 @@ class WordLayout:
     exponent_bits: int
     mantissa_bits: int
     columns: int
+    fields: tuple[Field, ...] = ()
+    predicted: Mapping[str, ZeroPoint] = dataclass_field(default_factory=dict)
 
     @property
     def is_float(self) -> bool:
         """Whether words have an exponent to model."""
         return self.exponent_bits > 0
+
+    def plain_streams(self) -> dict[str, int]:
+        """Return the streams of words without an exponent, with the bits of one value of each."""
+        if not self.fields:
+            return {f"plane{k}": 8 for k in range(self.word_bytes)}
+        return {name: bits for field in self.fields for name, bits in field.streams().items()}
+
+    def per_word(self, stream: str) -> int:
+        """Return how many values of a stream one word gives."""
+        name = stream.partition(".")[0]
+        return next((field.count for field in self.fields if field.name == name), 1)
+
+    def classes(self, stream: str, streams: dict[str, Bytes]) -> Bytes:
+        """Return the context of every value of a predicted stream, from streams before it."""
+        return np.repeat(self.predicted[stream].classes(streams), self.per_word(stream))
 
     @property
     def histogram_shift(self) -> int:
@@ -40,6 +72,25 @@ class WordLayout:
     def histogram_bits(self) -> int:
         """Width of that field: the exponent and the top mantissa bits."""
         return self.exponent_bits + min(self.mantissa_bits, HISTOGRAM_MANTISSA_BITS)
+
+
+def streams_of(words: Bytes, layout: WordLayout) -> dict[str, Bytes]:
+    """Take apart words without an exponent to model: byte planes, or the fields of blocks."""
+    rows = words.reshape(-1, layout.word_bytes)
+    if layout.fields:
+        return take_apart(rows, layout.fields)
+    planes = (np.ascontiguousarray(rows[:, k]) for k in range(layout.word_bytes))
+    return {f"plane{k}": plane for k, plane in enumerate(planes)}
+
+
+def words_of(streams: dict[str, Bytes], layout: WordLayout, words: Bytes) -> None:
+    """Undo ``streams_of`` into ``words``."""
+    rows = words.reshape(-1, layout.word_bytes)
+    if layout.fields:
+        put_together(streams, layout.fields, rows)
+        return
+    for k in range(layout.word_bytes):
+        rows[:, k] = streams[f"plane{k}"]
 
 
 def layout_of(spec: TensorSpec) -> WordLayout:
@@ -56,6 +107,11 @@ def layout_of(spec: TensorSpec) -> WordLayout:
             dtype.mantissa_bits,
             columns * dtype.components,
         )
+    if dtype.block_bytes:
+        fields = fields_of(dtype.name, dtype.block_bytes)
+        blocks = nbytes // dtype.block_bytes
+        predicted = PREDICTED.get(dtype.name, {})
+        return WordLayout(dtype.block_bytes, blocks, 0, 0, 0, fields, predicted)
     word_bytes = _PACKED_WORD_BYTES.get(spec.dtype, max(1, dtype.bits // 8))
     if nbytes % word_bytes:
         word_bytes = 1

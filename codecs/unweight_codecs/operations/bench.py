@@ -146,7 +146,7 @@ def encode_tensor(pipeline: Pipeline, spec: TensorSpec, data: Bytes) -> Coded | 
     def read(first: int, count: int) -> Bytes:
         return data[first * layout.word_bytes : (first + count) * layout.word_bytes]
 
-    view, _ = survey(spec, read, pipeline.chunk_words(layout.words), lambda words: None)
+    view, _ = survey(spec, read, pipeline.chunk_words(layout), lambda words: None)
     model = pipeline.fit(view)
     if pipeline.head_length(model) + model.estimated_bits // 8 >= data.size:
         return None

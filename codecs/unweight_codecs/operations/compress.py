@@ -121,7 +121,7 @@ class _FileJob:
         chosen = self.recipe.pipeline_for(entry.spec.name)
         if chosen and entry.nbytes >= MIN_CODED_BYTES:
             number, name, pipeline = chosen
-            chunk_words = pipeline.chunk_words(layout_of(entry.spec).words)
+            chunk_words = pipeline.chunk_words(layout_of(entry.spec))
             view, digest = survey(
                 entry.spec, self._reader(entry), chunk_words, self.observe, self.workers.ordered
             )
@@ -211,11 +211,16 @@ def _compress_file(
         index = read_index(source)
         check_not_archive(index, path)
         with atomic_file(output, index.size, shown) as file:
-            writer = ArchiveWriter(file, index, recipe.pipelines)
+            gaps = [source.read_at(*gap) for gap in index.gaps()]
+            writer = ArchiveWriter(file, index, recipe.pipelines, b"".join(gaps))
             job = _FileJob(source, writer, recipe, workers, progress)
             job.observe(index.header)
             progress.advance(len(index.header) - len(index.header) // 2)
-            names = [job.tensor(entry) for entry in index.tensors]
+            job.observe(gaps[0])
+            names = []
+            for entry, gap in zip(index.tensors, gaps[1:], strict=True):
+                names.append(job.tensor(entry))
+                job.observe(gap)
             digest = job.sha256.hexdigest()
             size = writer.finish(digest)
         tensors = tuple(

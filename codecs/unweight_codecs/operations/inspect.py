@@ -131,7 +131,7 @@ def _stream_report(
 ) -> StreamReport:
     entries = head.directory["segments"][:, k]
     size = int((entries & ((1 << LENGTH_BITS) - 1)).sum())
-    values = head.model.layout.words
+    values = head.model.layout.words * head.model.layout.per_word(name)
     if name == "escape":
         values = size * 8 // bits
     coders = Counter(CODERS[code] for code in (entries >> (LENGTH_BITS + TABLE_BITS)).tolist())

@@ -39,6 +39,8 @@ def restore(
         sink(data)
 
     emit(np.frombuffer(archive.manifest.source.header, np.uint8))
+    gaps = archive.manifest.gaps()
+    emit(next(gaps))
     for source, here in archive.tensors():
         on_tensor(source)
         digest = xxhash.xxh3_64()
@@ -50,6 +52,7 @@ def restore(
                 f"{archive.path}: tensor {quoted(source.spec.name)}: wrong digest",
                 hint="the file is damaged: download or copy it again",
             )
+        emit(next(gaps))
     if whole.hexdigest() != archive.manifest.source_sha256:
         raise IntegrityError(
             f"{archive.path}: the restored file has another SHA-256 than the original",

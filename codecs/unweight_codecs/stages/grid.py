@@ -17,10 +17,13 @@ from unweight_codecs.entropy import frequencies
 from unweight_codecs.entropy.planning import plan_planes
 from unweight_codecs.errors import IntegrityError
 from unweight_codecs.kernels.base import ALPHABET, padded
+from unweight_codecs.layouts import streams_of, words_of
+from unweight_codecs.layouts.blocks import CONTEXTS
 from unweight_codecs.layouts.words import HISTOGRAM_MANTISSA_BITS
 
 MAX_TABLES = 64
 AUTO = -1
+_CONTEXTUAL = 0x80  # in the number of tables: they are chosen by context
 
 
 @dataclass(frozen=True)
@@ -74,11 +77,15 @@ class Grid(Stage):
         model.coders["symbol"] = "rans"
 
     def write(self, model: Model) -> bytes:
-        """Write u8 m, then for every stream but the escapes u8 number of tables and the tables."""
+        """Write u8 m, then for every stream but the escapes u8 number of tables and the tables.
+
+        The top bit of the number says that the tables are those of the contexts, in order.
+        """
         parts = [struct.pack("<B", model.top_bits)]
         for stream in _modelled(model):
             tables = model.tables.get(stream, ())
-            parts.append(struct.pack("<B", len(tables)))
+            flag = _CONTEXTUAL if stream in model.contextual else 0
+            parts.append(struct.pack("<B", len(tables) | flag))
             parts += [frequencies.serialise(table) for table in tables]
         return b"".join(parts)
 
@@ -93,7 +100,11 @@ class Grid(Stage):
         for stream in _modelled(model):
             if at >= len(section):
                 raise IntegrityError("the grid section is cut short")
-            number, at = section[at], at + 1
+            number, contextual, at = section[at] & ~_CONTEXTUAL, section[at] & _CONTEXTUAL, at + 1
+            if contextual:
+                if number != CONTEXTS or stream not in model.layout.predicted:
+                    raise IntegrityError("the grid section has contexts that nothing predicts")
+                model.contextual.add(stream)
             rows: list[NDArray[np.uint16]] = []
             for _ in range(number):
                 row, at = frequencies.parse(section, at)
@@ -107,9 +118,7 @@ class Grid(Stage):
         """``bin`` and ``fraction`` → ``symbol``, planes and ``top``; other words → planes."""
         layout = model.layout
         if not layout.is_float:
-            rows = block.words.reshape(block.count, layout.word_bytes)
-            for k in range(layout.word_bytes):
-                block.streams[f"plane{k}"] = np.ascontiguousarray(rows[:, k])
+            block.streams |= streams_of(block.words, layout)
             return
         form = model.form
         fraction = block.streams.pop("fraction").view(f"<u{layout.word_bytes}").astype(np.uint64)
@@ -130,9 +139,7 @@ class Grid(Stage):
         """Undo ``encode``."""
         layout = model.layout
         if not layout.is_float:
-            rows = block.words.reshape(block.count, layout.word_bytes)
-            for k in range(layout.word_bytes):
-                rows[:, k] = block.streams[f"plane{k}"]
+            words_of(block.streams, layout, block.words)
             return
         form = model.form
         raw = np.zeros(block.count, np.uint64)
@@ -155,7 +162,7 @@ def _modelled(model: Model) -> list[str]:
 
 
 def _merged(counts: NDArray[np.int64], bits: int) -> NDArray[np.int64]:
-    """Turn counts of symbols (rows, 256) into those of symbols with ``bits`` fewer mantissa bits."""
+    """Turn counts of symbols (rows, 256) into those with ``bits`` fewer mantissa bits."""
     merged = np.zeros_like(counts)
     merged[:, : ALPHABET >> bits] = counts.reshape(len(counts), -1, 1 << bits).sum(axis=2)
     return merged

@@ -18,6 +18,7 @@ from unweight_codecs.entropy.directory import chunk_lengths, directory_dtype, pa
 from unweight_codecs.errors import IntegrityError
 from unweight_codecs.kernels import buffers
 from unweight_codecs.kernels.base import GROUP, padded
+from unweight_codecs.layouts import WordLayout
 
 DEFAULT_CHUNK_LOG2, MIN_CHUNK_LOG2, MAX_CHUNK_LOG2 = 17, 12, 17
 LARGEST_CHUNK = 1 << 18
@@ -40,15 +41,17 @@ class Pack(Stage):
     def __post_init__(self) -> None:
         check_setting(self.name, "chunk_log2", self.chunk_log2, MIN_CHUNK_LOG2, MAX_CHUNK_LOG2)
 
-    def chunk_words(self, words: int) -> int:
-        """Return the words per chunk for a tensor of ``words`` words, a multiple of 128.
+    def chunk_words(self, layout: WordLayout) -> int:
+        """Return the words per chunk for a tensor, a multiple of 128.
 
         Chunks are made equally long, near the size aimed at or below it for small tensors: a short
         last chunk would pay for its lane states and be decoded without a partner.
         """
         target = 1 << self.chunk_log2
-        chunks = max(1, (words + target // 2) // target)
-        return max(GROUP, padded(-(-words // chunks)))
+        if layout.fields:  # blocks are long, and their scales alone need a few thousand
+            target = max(GROUP, 4 * target // layout.word_bytes)
+        chunks = max(1, (layout.words + target // 2) // target)
+        return max(GROUP, padded(-(-layout.words // chunks)))
 
     def fit(self, tensor: TensorView, model: Model) -> None:
         """Add the directory, the states of the lanes and the padding to the estimate."""

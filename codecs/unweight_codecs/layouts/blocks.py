@@ -1,0 +1,285 @@
+"""Quantised blocks as data: which bits of a GGML block hold which field.
+
+A block is a word whose fields become streams of their own: scales, mins, quants, high bits, signs,
+codebook indexes. Where GGML packs a value into several places, its pieces are listed and the
+value is put together. A type that is not listed is one stream of bytes.
+
+Source of the layouts: the block structures of ggml (ggml-common.h), as the ``gguf`` package
+reads them.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweight_codecs.kernels import kernels
+from unweight_codecs.kernels.base import Bytes
+
+BYTE = 8  # bits
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """``width`` bits of byte ``byte`` from bit ``shift`` up; they lie at bit ``at`` of the value."""
+
+    byte: int
+    shift: int
+    width: int
+    at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Values of one kind in a block.
+
+    Attributes:
+        name: Name of the stream; one of more than 8 bits becomes a stream per byte.
+        bits: Bits of a value: 1 to 8, 16 or 32.
+        bytes: Bytes of the block that hold the values, densely packed from the lowest bit up.
+        pieces: Instead of dense bytes, the pieces of every value.
+    """
+
+    name: str
+    bits: int
+    bytes: tuple[int, ...]
+    pieces: tuple[tuple[Piece, ...], ...] = field(default=())
+
+    @property
+    def count(self) -> int:
+        """Values per block."""
+        return len(self.pieces) or len(self.bytes) * BYTE // self.bits
+
+    def streams(self) -> dict[str, int]:
+        """Return the streams of the field with the bits of their values."""
+        if self.bits <= BYTE:
+            return {self.name: self.bits}
+        return {f"{self.name}.{k}": BYTE for k in range(self.bits // BYTE)}
+
+
+def _dense(name: str, bits: int, first: int, size: int, step: int = 1) -> Field:
+    """Return a field in ``size`` bytes from byte ``first``, every ``step``-th one."""
+    return Field(name, bits, tuple(range(first, first + size * step, step)))
+
+
+def _runs(name: str, bits: int, first: int, run: int, stride: int, number: int) -> Field:
+    """Return a field in ``number`` runs of ``run`` bytes that start ``stride`` bytes apart."""
+    starts = range(first, first + number * stride, stride)
+    return Field(name, bits, tuple(start + k for start in starts for k in range(run)))
+
+
+def _half(name: str, first: int) -> Field:
+    return _dense(name, 16, first, 2)
+
+
+def _scales_and_mins(first: int) -> tuple[Field, Field]:
+    """Return the eight 6-bit scales and mins that Q4_K and Q5_K pack into twelve bytes."""
+    low, mid, high = (range(first + 4 * k, first + 4 * k + 4) for k in range(3))
+    scales = [(Piece(b, 0, 6),) for b in low]
+    scales += [(Piece(h, 0, 4), Piece(b, 6, 2, 4)) for b, h in zip(low, high, strict=True)]
+    mins = [(Piece(b, 0, 6),) for b in mid]
+    mins += [(Piece(h, 4, 4), Piece(b, 6, 2, 4)) for b, h in zip(mid, high, strict=True)]
+    return Field("scale", 6, (), tuple(scales)), Field("min", 6, (), tuple(mins))
+
+
+def _sixteen_scales(first: int) -> Field:
+    """Return the sixteen 6-bit scales that Q3_K packs into twelve bytes."""
+    return Field(
+        "scale",
+        6,
+        (),
+        tuple(
+            (
+                Piece(first + k % 8, 4 * (k // 8), 4),
+                Piece(first + 8 + k % 4, 2 * (k // 4), 2, 4),
+            )
+            for k in range(16)
+        ),
+    )
+
+
+BLOCKS: dict[str, tuple[Field, ...]] = {
+    "Q1_0": (_half("d", 0), _dense("q", 1, 2, 16)),
+    "Q2_0": (_half("d", 0), _dense("q", 2, 2, 16)),
+    "Q4_0": (_half("d", 0), _dense("q", 4, 2, 16)),
+    "Q4_1": (_half("d", 0), _half("m", 2), _dense("q", 4, 4, 16)),
+    "Q5_0": (_half("d", 0), _dense("high", 1, 2, 4), _dense("q", 4, 6, 16)),
+    "Q5_1": (_half("d", 0), _half("m", 2), _dense("high", 1, 4, 4), _dense("q", 4, 8, 16)),
+    "Q8_0": (_half("d", 0), _dense("q", 8, 2, 32)),
+    "Q8_1": (_dense("d", 32, 0, 4), _dense("sum", 32, 4, 4), _dense("q", 8, 8, 32)),
+    "Q2_K": (
+        _dense("scale", 4, 0, 16),
+        _dense("q", 2, 16, 64),
+        _half("d", 80),
+        _half("dmin", 82),
+    ),
+    "Q3_K": (
+        _dense("high", 1, 0, 32),
+        _dense("q", 2, 32, 64),
+        _sixteen_scales(96),
+        _half("d", 108),
+    ),
+    "Q4_K": (_half("d", 0), _half("dmin", 2), *_scales_and_mins(4), _dense("q", 4, 16, 128)),
+    "Q5_K": (
+        _half("d", 0),
+        _half("dmin", 2),
+        *_scales_and_mins(4),
+        _dense("high", 1, 16, 32),
+        _dense("q", 4, 48, 128),
+    ),
+    "Q6_K": (
+        _dense("q", 4, 0, 128),
+        _dense("high", 2, 128, 64),
+        _dense("scale", 8, 192, 16),
+        _half("d", 208),
+    ),
+    "Q8_K": (_dense("d", 32, 0, 4), _dense("q", 8, 4, 256), _dense("sum", 16, 260, 32)),
+    "IQ1_S": (_half("d", 0), _dense("index", 8, 2, 32), _dense("high", 16, 34, 16)),
+    "IQ1_M": (_dense("index", 8, 0, 32), _dense("high", 4, 32, 16), _dense("scale", 16, 48, 8)),
+    "IQ2_XXS": (
+        _half("d", 0),
+        _runs("index", 8, 2, 4, 8, 8),
+        _runs("sign", 8, 6, 4, 8, 8),
+    ),
+    "IQ2_XS": (
+        _half("d", 0),
+        _dense("index", 8, 2, 32, 2),
+        _dense("sign", 8, 3, 32, 2),
+        _dense("scale", 4, 66, 8),
+    ),
+    "IQ2_S": (
+        _half("d", 0),
+        _dense("index", 8, 2, 32),
+        _dense("sign", 8, 34, 32),
+        _dense("high", 2, 66, 8),
+        _dense("scale", 4, 74, 8),
+    ),
+    "IQ3_XXS": (_half("d", 0), _dense("index", 8, 2, 64), _dense("sign", 8, 66, 32)),
+    "IQ3_S": (
+        _half("d", 0),
+        _dense("index", 8, 2, 64),
+        _dense("high", 1, 66, 8),
+        _dense("sign", 8, 74, 32),
+        _dense("scale", 4, 106, 4),
+    ),
+    "IQ4_NL": (_half("d", 0), _dense("q", 4, 2, 16)),
+    "IQ4_XS": (
+        _half("d", 0),
+        _dense("high", 2, 2, 2),
+        _dense("scale", 4, 4, 4),
+        _dense("q", 4, 8, 128),
+    ),
+    "TQ1_0": (_dense("q", 8, 0, 48), _dense("high", 8, 48, 4), _half("d", 52)),
+    "TQ2_0": (_dense("q", 2, 0, 64), _half("d", 64)),
+    "MXFP4": (_dense("scale", 8, 0, 1), _dense("q", 4, 1, 16)),
+    "NVFP4": (_dense("scale", 8, 0, 4), _dense("q", 4, 4, 32)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroPoint:
+    """The quant that stands for zero, -m/d, predicts the quants: they crowd around it.
+
+    Attributes:
+        scale: Field of the scale d, an F16.
+        minimum: Field of the least value m, an F16.
+        levels: Quants run from 0 to ``levels`` - 1.
+    """
+
+    scale: str
+    minimum: str
+    levels: int
+
+    def classes(self, streams: dict[str, Bytes]) -> Bytes:
+        """Return the class of each block, 0 to ``CONTEXTS`` - 1; 0 where d or m is not finite.
+
+        Float64 arithmetic on two F16 values rounds the same way on every processor.
+        """
+        scale, minimum = (_half_values(streams, name) for name in (self.scale, self.minimum))
+        with np.errstate(all="ignore"):
+            zero = np.rint(-minimum / scale * (CONTEXTS / self.levels))
+        zero[~np.isfinite(zero)] = 0
+        return np.clip(zero, 0, CONTEXTS - 1).astype(np.uint8)
+
+
+CONTEXTS = 16
+
+# Streams that an earlier field of their block predicts.
+PREDICTED: dict[str, dict[str, ZeroPoint]] = {
+    "Q4_1": {"q": ZeroPoint("d", "m", 16)},
+    "Q5_1": {"high": ZeroPoint("d", "m", 32)},
+}
+
+
+def _half_values(streams: dict[str, Bytes], name: str) -> NDArray[np.float64]:
+    words = np.stack([streams[f"{name}.0"], streams[f"{name}.1"]], axis=1)
+    return words.view("<f2")[:, 0].astype(np.float64)
+
+
+def fields_of(name: str, block_bytes: int) -> tuple[Field, ...]:
+    """Return the fields of a block type; one field of bytes for a type that is not listed."""
+    return BLOCKS.get(name) or (_dense("byte", BYTE, 0, block_bytes),)
+
+
+def take_apart(blocks: Bytes, fields: tuple[Field, ...]) -> dict[str, Bytes]:
+    """Turn blocks of shape (blocks, bytes) into the streams of their fields, block by block."""
+    streams: dict[str, Bytes] = {}
+    for each in fields:
+        if each.pieces:
+            streams[each.name] = _gather(blocks, each)
+            continue
+        dense = np.ascontiguousarray(blocks[:, _columns(each)])
+        if each.bits > BYTE:
+            values = dense.reshape(-1, each.bits // BYTE)
+            for k, name in enumerate(each.streams()):
+                streams[name] = np.ascontiguousarray(values[:, k])
+        elif each.bits == BYTE:
+            streams[each.name] = dense.reshape(-1)
+        else:
+            count = len(blocks) * each.count
+            streams[each.name] = kernels().unpack_bits(dense.reshape(-1), count, each.bits)
+    return streams
+
+
+def put_together(streams: dict[str, Bytes], fields: tuple[Field, ...], blocks: Bytes) -> None:
+    """Undo ``take_apart`` into ``blocks`` of shape (blocks, bytes)."""
+    # Pieces are joined by OR, and fields share bytes: these start from zero, once for all fields.
+    for byte in {p.byte for each in fields for pieces in each.pieces for p in pieces}:
+        blocks[:, byte] = 0
+    for each in fields:
+        if each.pieces:
+            _scatter(streams[each.name], each, blocks)
+            continue
+        if each.bits > BYTE:
+            parts = [streams[name] for name in each.streams()]
+            dense = np.stack(parts, axis=1)
+        elif each.bits == BYTE:
+            dense = streams[each.name]
+        else:
+            dense = kernels().pack_bits(streams[each.name], each.bits)
+        blocks[:, _columns(each)] = dense.reshape(len(blocks), -1)
+
+
+def _columns(each: Field) -> slice | list[int]:
+    """Return the bytes of a dense field as a slice where they are regular: those copy faster."""
+    columns = each.bytes
+    step = columns[1] - columns[0] if len(columns) > 1 else 1
+    regular = slice(columns[0], columns[-1] + 1, step)
+    return regular if columns == tuple(range(*regular.indices(1 << 16))) else list(columns)
+
+
+def _gather(blocks: Bytes, each: Field) -> Bytes:
+    values = np.zeros((len(blocks), each.count), np.uint8)
+    for k, pieces in enumerate(each.pieces):
+        for piece in pieces:
+            part = blocks[:, piece.byte] >> piece.shift & ((1 << piece.width) - 1)
+            values[:, k] |= part << piece.at
+    return values.reshape(-1)
+
+
+def _scatter(values: Bytes, each: Field, blocks: Bytes) -> None:
+    rows = values.reshape(len(blocks), -1)
+    for k, pieces in enumerate(each.pieces):
+        for piece in pieces:
+            part = rows[:, k] >> piece.at & ((1 << piece.width) - 1)
+            blocks[:, piece.byte] |= part << piece.shift
