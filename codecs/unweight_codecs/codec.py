@@ -54,8 +54,8 @@ class Model:
     ``tables`` and ``classes`` are needed by both sides; the tables of a ``contextual`` stream are
     chosen by what predicts it, one per context. ``table_of_chunk`` and ``coders`` guide the
     encoder only: a decoder finds the choice for every chunk in the directory. ``symbol_bits``
-    and ``stream_bits`` are the parts of ``estimated_bits`` that coded streams take, with tables. ``sections``
-    are the stages' parts of the head, written once the model is complete.
+    and ``stream_bits`` are the parts of ``estimated_bits`` that coded streams take, with tables.
+    ``sections`` are the stages' parts of the head, written once the model is complete.
     """
 
     spec: TensorSpec

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from unweight_codecs.codec import MAX_REGIONS, Reader, TensorView
 from unweight_codecs.kernels import kernels
-from unweight_codecs.kernels.base import ALPHABET, Bytes
+from unweight_codecs.kernels.base import ALPHABET, SAMPLED_BLOCKS, Bytes
 from unweight_codecs.layouts import WordLayout, layout_of, streams_of
-from unweight_codecs.layouts.blocks import CONTEXTS
+from unweight_codecs.layouts.blocks import CONTEXTS, take_apart
 from unweight_codecs.tensor_spec import TensorSpec
 
 _T = TypeVar("_T")
@@ -21,6 +21,7 @@ SURVEY_CHUNKS = 8  # read at once
 # Large float tensors are counted on a sample of blocks: the model is as good, for less time.
 _BLOCK_WORDS = 1 << 12
 _SAMPLED_FROM_WORDS = 1 << 16
+_MANY_VALUES = 16  # per block: such fields are counted on a sample of blocks
 
 
 class OrderedMap(Protocol):
@@ -87,12 +88,35 @@ def _histogram(words: Bytes, layout: WordLayout) -> NDArray[np.uint32]:
         field = words.view(f"<u{layout.word_bytes}")
         block = _BLOCK_WORDS if _is_sampled(layout) else 0
         return kernels().histogram(field, layout.histogram_shift, layout.histogram_bits, block)
-    streams = streams_of(words, layout)
-    counts = [kernels().histogram(stream, 0, 8) for stream in streams.values()]
+    if layout.fields:
+        return _block_histogram(words.reshape(-1, layout.word_bytes), layout)
+    streams = streams_of(words, layout).values()
+    return np.concatenate([kernels().histogram(stream, 0, 8) for stream in streams])
+
+
+def _block_histogram(blocks: Bytes, layout: WordLayout) -> NDArray[np.uint32]:
+    """Count fields of many values on a sample of the blocks, the others on all."""
+    sampled = take_apart(blocks[::SAMPLED_BLOCKS], layout.fields)
+    few = [field for field in layout.fields if field.count < _MANY_VALUES]
+    exact = take_apart(blocks, few)
+    rows = []
+    for stream, bits in layout.plain_streams().items():
+        if stream in exact:
+            rows.append(kernels().histogram(exact[stream], 0, 8))
+        else:
+            rows.append(_scaled(kernels().histogram(sampled[stream], 0, 8), bits))
     for stream in layout.predicted:
-        index = layout.classes(stream, streams).astype(np.uint16) * ALPHABET + streams[stream]
-        counts.append(kernels().histogram(index, 0, (CONTEXTS * ALPHABET).bit_length() - 1))
-    return np.concatenate(counts)
+        index = layout.classes(stream, sampled).astype(np.uint16) * ALPHABET + sampled[stream]
+        counts = kernels().histogram(index, 0, (CONTEXTS * ALPHABET).bit_length() - 1)
+        rows.append(_scaled(counts, layout.plain_streams()[stream]))
+    return np.concatenate(rows)
+
+
+def _scaled(counts: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
+    """Scale sampled counts up; what was not seen may still occur and needs a frequency."""
+    scaled = counts.reshape(-1, ALPHABET) * np.uint32(SAMPLED_BLOCKS)
+    scaled[:, : 1 << bits] += np.uint32(1)
+    return scaled.reshape(-1)
 
 
 def _plain_bins(layout: WordLayout) -> int:

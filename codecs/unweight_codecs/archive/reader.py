@@ -50,6 +50,7 @@ class ArchiveReader:
     def __init__(self, path: Path) -> None:
         """Open and check the header; see ``read_manifest`` for the errors."""
         self.path = path
+        self._heads: dict[str, CodedHead] = {}
         self._source = FileSource(path)
         try:
             self.index: ContainerIndex = read_index(self._source)
@@ -87,6 +88,12 @@ class ArchiveReader:
 
     def head(self, source: TensorEntry, here: TensorEntry) -> CodedHead:
         """Read and check the head of a coded tensor; sizes are bounded by the file's."""
+        found = self._heads.get(source.spec.name)
+        if found is None:
+            found = self._heads[source.spec.name] = self._read_head(source, here)
+        return found
+
+    def _read_head(self, source: TensorEntry, here: TensorEntry) -> CodedHead:
         try:
             pipeline = self._pipelines[self.manifest.coded[source.spec.name].pipeline]
             start = self._source.read_at(here.offset, min(here.nbytes, 64))

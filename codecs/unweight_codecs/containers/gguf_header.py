@@ -4,6 +4,7 @@ Layout: ``GGUF``, u32 version, u64 number of tensors, u64 number of key-values, 
 entry per tensor (name, extents, type, offset), then padding up to the alignment, then tensor data.
 """
 
+import functools
 from dataclasses import dataclass
 from typing import Final
 
@@ -79,6 +80,7 @@ def align(position: int, alignment: int) -> int:
     return -(-position // alignment) * alignment
 
 
+@functools.lru_cache(maxsize=2)  # several parts ask for it, and a vocabulary takes a while
 def parse_header(header: bytes) -> GgufHeader:
     """Parse a complete header; bytes after the tensor table are not looked at.
 

@@ -90,6 +90,8 @@ _SIGNATURES: Final = {
     "uw_join": (None, [_P, _P, _P, _U64, _P, _P]),
     "uw_collect_escapes": (_U64, [_P, _P, _U64, _P, _P]),
     "uw_patch": (_INT, [_P, _U64, _P, _P, _U64, _P]),
+    "uw_take_field": (None, [_P, _U64, _U64, _U32, _U32, _U32, _P]),
+    "uw_put_field": (None, [_P, _U64, _U64, _U32, _U32, _U32, _P]),
     "uw_pack_bits": (None, [_P, _U64, _U32, _P]),
     "uw_unpack_bits": (None, [_P, _U64, _U64, _U32, _P]),
     "uw_rans_encode": (_I64, [_P, _P, _U32, _P, _U32, _P, _P]),
@@ -222,6 +224,26 @@ class NativeKernels:
         )  # fmt: skip
         if status:
             raise IntegrityError("a chunk has another number of escapes than its symbols ask for")
+
+    def take_field(self, blocks: Bytes, first: int, size: int, width: int) -> Bytes:
+        """Unpack the ``size`` bytes at ``first`` of each row of ``blocks``; rows are dense."""
+        out = buffers.empty(len(blocks) * size * 8 // width)
+        self._library.uw_take_field(
+            blocks.ctypes.data, len(blocks), blocks.strides[0], first, size, width, out.ctypes.data
+        )
+        return out
+
+    def put_field(self, values: Bytes, first: int, size: int, width: int, blocks: Bytes) -> None:
+        """Undo ``take_field`` into ``blocks``."""
+        self._library.uw_put_field(
+            values.ctypes.data,
+            len(blocks),
+            blocks.strides[0],
+            first,
+            size,
+            width,
+            blocks.ctypes.data,
+        )
 
     def pack_bits(self, values: Bytes, width: int) -> Bytes:
         """Pack with SWAR, PEXT or vector code."""

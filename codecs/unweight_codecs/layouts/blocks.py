@@ -8,6 +8,8 @@ Source of the layouts: the block structures of ggml (ggml-common.h), as the ``gg
 reads them.
 """
 
+import functools
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,13 +17,14 @@ from numpy.typing import NDArray
 
 from unweight_codecs.kernels import kernels
 from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.native import NativeKernels
 
 BYTE = 8  # bits
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """``width`` bits of byte ``byte`` from bit ``shift`` up; they lie at bit ``at`` of the value."""
+    """``width`` bits of a byte from bit ``shift`` up; they lie at bit ``at`` of the value."""
 
     byte: int
     shift: int
@@ -75,9 +78,9 @@ def _half(name: str, first: int) -> Field:
 def _scales_and_mins(first: int) -> tuple[Field, Field]:
     """Return the eight 6-bit scales and mins that Q4_K and Q5_K pack into twelve bytes."""
     low, mid, high = (range(first + 4 * k, first + 4 * k + 4) for k in range(3))
-    scales = [(Piece(b, 0, 6),) for b in low]
+    scales: list[tuple[Piece, ...]] = [(Piece(b, 0, 6),) for b in low]
     scales += [(Piece(h, 0, 4), Piece(b, 6, 2, 4)) for b, h in zip(low, high, strict=True)]
-    mins = [(Piece(b, 0, 6),) for b in mid]
+    mins: list[tuple[Piece, ...]] = [(Piece(b, 0, 6),) for b in mid]
     mins += [(Piece(h, 4, 4), Piece(b, 6, 2, 4)) for b, h in zip(mid, high, strict=True)]
     return Field("scale", 6, (), tuple(scales)), Field("min", 6, (), tuple(mins))
 
@@ -216,50 +219,65 @@ def _half_values(streams: dict[str, Bytes], name: str) -> NDArray[np.float64]:
     return words.view("<f2")[:, 0].astype(np.float64)
 
 
+@functools.cache
 def fields_of(name: str, block_bytes: int) -> tuple[Field, ...]:
     """Return the fields of a block type; one field of bytes for a type that is not listed."""
     return BLOCKS.get(name) or (_dense("byte", BYTE, 0, block_bytes),)
 
 
-def take_apart(blocks: Bytes, fields: tuple[Field, ...]) -> dict[str, Bytes]:
-    """Turn blocks of shape (blocks, bytes) into the streams of their fields, block by block."""
+def take_apart(blocks: Bytes, fields: Iterable[Field]) -> dict[str, Bytes]:
+    """Turn blocks of shape (blocks, bytes), each row dense, into the streams of fields."""
     streams: dict[str, Bytes] = {}
     for each in fields:
         if each.pieces:
             streams[each.name] = _gather(blocks, each)
             continue
-        dense = np.ascontiguousarray(blocks[:, _columns(each)])
-        if each.bits > BYTE:
-            values = dense.reshape(-1, each.bits // BYTE)
-            for k, name in enumerate(each.streams()):
-                streams[name] = np.ascontiguousarray(values[:, k])
-        elif each.bits == BYTE:
-            streams[each.name] = dense.reshape(-1)
-        else:
-            count = len(blocks) * each.count
-            streams[each.name] = kernels().unpack_bits(dense.reshape(-1), count, each.bits)
+        values = _unpacked(blocks, each)
+        if each.bits <= BYTE:
+            streams[each.name] = values
+            continue
+        parts = values.reshape(-1, each.bits // BYTE)
+        for k, name in enumerate(each.streams()):
+            streams[name] = np.ascontiguousarray(parts[:, k])
     return streams
 
 
-def put_together(streams: dict[str, Bytes], fields: tuple[Field, ...], blocks: Bytes) -> None:
+def put_together(streams: dict[str, Bytes], fields: Iterable[Field], blocks: Bytes) -> None:
     """Undo ``take_apart`` into ``blocks`` of shape (blocks, bytes)."""
+    fields = tuple(fields)
     # Pieces are joined by OR, and fields share bytes: these start from zero, once for all fields.
     for byte in {p.byte for each in fields for pieces in each.pieces for p in pieces}:
         blocks[:, byte] = 0
     for each in fields:
         if each.pieces:
             _scatter(streams[each.name], each, blocks)
-            continue
-        if each.bits > BYTE:
-            parts = [streams[name] for name in each.streams()]
-            dense = np.stack(parts, axis=1)
-        elif each.bits == BYTE:
-            dense = streams[each.name]
+        elif each.bits <= BYTE:
+            _pack(streams[each.name], each, blocks)
         else:
-            dense = kernels().pack_bits(streams[each.name], each.bits)
-        blocks[:, _columns(each)] = dense.reshape(len(blocks), -1)
+            parts = [streams[name] for name in each.streams()]
+            _pack(np.stack(parts, axis=1).reshape(-1), each, blocks)
 
 
+def _unpacked(blocks: Bytes, each: Field) -> Bytes:
+    """Return the values of a dense field; those of more than 8 bits as their bytes."""
+    active, width, columns = kernels(), min(each.bits, BYTE), _columns(each)
+    if isinstance(active, NativeKernels) and isinstance(columns, slice) and columns.step == 1:
+        return active.take_field(blocks, each.bytes[0], len(each.bytes), width)
+    dense = np.ascontiguousarray(blocks[:, columns]).reshape(-1)
+    return dense if width == BYTE else active.unpack_bits(dense, len(blocks) * each.count, width)
+
+
+def _pack(values: Bytes, each: Field, blocks: Bytes) -> None:
+    """Undo ``_unpacked`` into ``blocks``."""
+    active, width, columns = kernels(), min(each.bits, BYTE), _columns(each)
+    if isinstance(active, NativeKernels) and isinstance(columns, slice) and columns.step == 1:
+        active.put_field(values, each.bytes[0], len(each.bytes), width, blocks)
+        return
+    dense = values if width == BYTE else active.pack_bits(values, width)
+    blocks[:, columns] = dense.reshape(len(blocks), -1)
+
+
+@functools.cache
 def _columns(each: Field) -> slice | list[int]:
     """Return the bytes of a dense field as a slice where they are regular: those copy faster."""
     columns = each.bytes

@@ -123,4 +123,9 @@ int uw_rans_decode_groups(const uint8_t *words, const uint8_t *end, uint32_t gro
 uint64_t uw_patch_escapes(const uint8_t *symbols, size_t count, const uw_float *format,
                           const uint8_t *escapes, uint64_t escape_count, uint8_t *words);
 
+/* Exported by api.c and used inside as well. */
+UW_EXPORT void uw_pack_bits(const uint8_t *values, uint64_t count, uint32_t width, uint8_t *out);
+UW_EXPORT void uw_unpack_bits(const uint8_t *packed, uint64_t packed_length, uint64_t count, uint32_t width,
+                              uint8_t *out);
+
 #endif
