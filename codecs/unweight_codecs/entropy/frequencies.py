@@ -134,35 +134,31 @@ def serialised_sizes(frequencies: Frequencies) -> NDArray[np.int64]:
 def serialise(frequencies: NDArray[np.uint16]) -> bytes:
     """Write one table: u8 last used symbol, then a one- or two-byte varint per symbol up to it."""
     last = int(np.flatnonzero(frequencies)[-1])
-    used = frequencies[: last + 1]
-    wide = used >= _TWO_BYTES
-    at = np.arange(1, last + 2) + np.cumsum(wide) - wide
-    out = np.zeros(2 + last + int(wide.sum()), np.uint8)
-    out[0] = last
-    out[at] = np.where(wide, used & 0x7F | 0x80, used)
-    out[at[wide] + 1] = used[wide] >> 7
-    return out.tobytes()
+    out = bytearray([last])
+    for frequency in frequencies[: last + 1].tolist():
+        out += (
+            bytes([frequency])
+            if frequency < 0x80
+            else bytes([frequency & 0x7F | 0x80, frequency >> 7])
+        )
+    return bytes(out)
 
 
 def parse(data: bytes, at: int) -> tuple[NDArray[np.uint16], int]:
     """Read one table at ``at``; returns it and the position after it. Raises IntegrityError."""
-    if at >= len(data):
-        raise IntegrityError("a frequency table is cut short")
-    number = data[at] + 1
-    coded = np.frombuffer(data, np.uint8, min(2 * number, len(data) - at - 1), at + 1)
-    # A byte with the top bit begins a value of two bytes, whose second never has it.
-    wide = coded >= _TWO_BYTES
-    second = np.concatenate([[False], wide[:-1]]) if wide.size else wide
-    starts = np.flatnonzero(~second)[:number]
-    if len(starts) < number:
-        raise IntegrityError("a frequency table is cut short")
-    end = int(starts[-1]) + 1 + int(wide[starts[-1]])
-    if end > coded.size or np.any(wide[:end] & second[:end]):
-        raise IntegrityError("a frequency table is damaged")
-    following = np.append(coded, 0)[starts + 1].astype(np.uint16)
-    values = np.where(wide[starts], coded[starts] & 0x7F | following << 7, coded[starts])
     frequencies = np.zeros(ALPHABET, np.uint16)
-    frequencies[:number] = values
+    try:
+        last = data[at]
+        at += 1
+        for symbol in range(last + 1):
+            value = data[at]
+            at += 1
+            if value & 0x80:
+                value = value & 0x7F | data[at] << 7
+                at += 1
+            frequencies[symbol] = value
+    except IndexError:
+        raise IntegrityError("a frequency table is cut short") from None
     if int(frequencies.sum(dtype=np.int64)) != SLOTS:
         raise IntegrityError("a frequency table does not sum to 4096")
-    return frequencies, at + 1 + end
+    return frequencies, at
