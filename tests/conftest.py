@@ -26,6 +26,12 @@ NATIVE: list[object] = [name for name in KERNELS if name != ReferenceKernels.nam
 NO_NATIVE = [pytest.param("", marks=pytest.mark.skip(reason="the C library was not built"))]
 
 
+@pytest.fixture(scope="session")
+def kernels() -> list[str]:
+    """Return the names of the kernels of this machine."""
+    return KERNELS
+
+
 @pytest.fixture
 def use_kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     """Return a function that makes the library use the kernel of a name."""

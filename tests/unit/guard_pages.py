@@ -88,6 +88,22 @@ def bits(kernel: NativeKernels) -> None:
             assert np.array_equal(kernel.unpack_bits(packed, count, width), values)
 
 
+def fields(kernel: NativeKernels) -> None:
+    """Fields of every width anywhere in a block: the last one ends where memory does."""
+    for width in range(1, 9):
+        for size in range(1, 40):
+            if size * 8 % width:
+                continue
+            for first, count in ((0, 1), (2, 1), (0, 7), (3, 130)):
+                print("width", width, "size", size, "first", first, "blocks", count)
+                blocks = copied(RNG.integers(0, 256, (count, first + size), np.uint8))
+                restored = copied(blocks)
+                restored[:, first:] = 0x5A
+                values = copied(kernel.take_field(blocks, first, size, width))
+                kernel.put_field(values, first, size, width, restored)
+                assert np.array_equal(restored, blocks)
+
+
 def forms() -> Iterator[FloatFormat]:
     """Return every split of every float dtype."""
     for dtype in DTYPES.values():
@@ -235,7 +251,9 @@ def decode_tensor16(
         expect_damage(fused.decode16, empty, model, located, kernel)
 
 
-CHECKS = {check.__name__: check for check in (histogram, bits, words, split16, rans, decode16)}
+CHECKS = {
+    check.__name__: check for check in (histogram, bits, fields, words, split16, rans, decode16)
+}
 
 
 def main(name: str, check: str) -> None:

@@ -113,7 +113,7 @@ def test_a_manifest_of_another_file(
     """The digest is right: whoever made this file wanted it to be believed."""
     honest = manifest()
     text = change(honest).to_json()
-    monkeypatch.setattr(Manifest, "to_json", lambda self: text)
+    monkeypatch.setattr(Manifest, "to_json", lambda self, inline_header: text)
     header = write_header(honest, SIZES)
     monkeypatch.undo()
     with pytest.raises(IntegrityError):

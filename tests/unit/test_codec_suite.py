@@ -10,7 +10,7 @@ import pytest
 
 from unweight_codecs import payload
 from unweight_codecs.errors import FormatError, IntegrityError
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.base import SAMPLED_BLOCKS, Bytes
 from unweight_codecs.operations.bench import decode_tensor, encode_tensor
 from unweight_codecs.pipeline import Pipeline, pipeline_from_dict, pipeline_of
 from unweight_codecs.presets import PRESETS
@@ -19,7 +19,7 @@ from unweight_codecs.stages.grid import Grid
 from unweight_codecs.stages.outlier import Outlier
 from unweight_codecs.stages.pack import Pack
 from unweight_codecs.stages.tile_svd import TileSvd
-from unweight_codecs.tensor_spec import DTYPES, TensorSpec
+from unweight_codecs.tensor_spec import BLOCK_DTYPES, DTYPES, DType, TensorSpec
 
 Encode = Callable[[Pipeline, TensorSpec, Bytes], bytes]
 Decode = Callable[[Pipeline, TensorSpec, bytes], bytes]
@@ -43,30 +43,53 @@ PIPELINES = PRESETS | {
 }
 EDGE_COUNTS = (1, 3, 127, 128, 129, 4097, 6143, 6144, 12_289)
 
+ALL_DTYPES: dict[str, DType] = DTYPES | BLOCK_DTYPES
+# Mantissa bits and contexts of weights mean nothing to blocks, chunks and tables do.
+BLOCK_PIPELINES = {name: PIPELINES[name] for name in (*PRESETS, "m0", "m3")}
+
 pipelines = pytest.mark.parametrize("pipeline", PIPELINES.values(), ids=PIPELINES.keys())
-dtypes = pytest.mark.parametrize("dtype", DTYPES)
+dtypes = pytest.mark.parametrize("dtype", ALL_DTYPES)
+pipelines_and_dtypes = pytest.mark.parametrize(
+    ("pipeline", "dtype"),
+    [
+        pytest.param(pipeline, dtype, id=f"{name}-{dtype}")
+        for chosen, every in ((PIPELINES, DTYPES), (BLOCK_PIPELINES, BLOCK_DTYPES))
+        for name, pipeline in chosen.items()
+        for dtype in every
+    ],
+)
 
 
 def nbytes(dtype: str, count: int) -> int:
-    """Return the bytes of ``count`` elements, rounded up to whole bytes."""
+    """Return the bytes of ``count`` elements, rounded up to whole bytes or blocks."""
+    if dtype in BLOCK_DTYPES:
+        return -(-count // BLOCK_DTYPES[dtype].block_elements) * BLOCK_DTYPES[dtype].block_bytes
     return -(-count * DTYPES[dtype].bits // 8)
 
 
 def spec_of(dtype: str, data: Bytes, columns: int = 1) -> TensorSpec:
     """Return the spec of as many elements as ``data`` holds, in rows where that fits."""
+    if dtype in BLOCK_DTYPES:
+        blocks = data.size // BLOCK_DTYPES[dtype].block_bytes
+        return TensorSpec("t", dtype, (blocks, BLOCK_DTYPES[dtype].block_elements))
     elements = data.size * 8 // DTYPES[dtype].bits
     shape = (elements // columns, columns) if elements % columns == 0 else (elements,)
     return TensorSpec("t", dtype, shape)
 
 
 def whole_elements(dtype: str, data: Bytes) -> Bytes:
-    """Cut ``data`` to whole elements and bytes."""
-    step = math.lcm(8, DTYPES[dtype].bits) // 8
+    """Cut ``data`` to whole elements, blocks and bytes."""
+    step = ALL_DTYPES[dtype].block_bytes or math.lcm(8, DTYPES[dtype].bits) // 8
     return data[: data.size // step * step]
 
 
 def all_patterns(dtype: str) -> Bytes:
-    """Every element of a small type; for larger ones every high half over random low bits."""
+    """Every element of a small type; for larger ones every high half over random low bits.
+
+    Blocks get every pair of bytes at every place of their fields.
+    """
+    if dtype in BLOCK_DTYPES:
+        return np.arange(1 << 16, dtype="<u2").view(np.uint8)
     bits = DTYPES[dtype].bits
     if bits <= 8:
         return np.arange(256, dtype=np.uint8).repeat(3)
@@ -90,13 +113,22 @@ def gaussian(dtype: str, count: int) -> Bytes:
         return (values + 1j * values[::-1]).astype("<c8").view(np.uint8)
     if dtype == "BF16":
         return np.ascontiguousarray(values.astype("<f4").view("<u2")[1::2]).view(np.uint8)
-    # No NumPy type: weights quantised to signed bytes look much the same.
+    # No NumPy type, or blocks: weights quantised to signed bytes look much the same.
     quantised = np.clip(values * 400, -128, 127).astype(np.int8)
     return np.resize(quantised.view(np.uint8), nbytes(dtype, count))
 
 
 def unlike_its_samples(dtype: str) -> Bytes:
-    """Words that a survey leaves out, 4096 in a row, hold what those it counts do not."""
+    """Words that a survey leaves out, 4096 in a row, hold what those it counts do not.
+
+    Of blocks it counts every fourth.
+    """
+    if dtype in BLOCK_DTYPES:
+        blocks = np.zeros((2000, BLOCK_DTYPES[dtype].block_bytes), np.uint8)
+        blocks[1::SAMPLED_BLOCKS] = np.random.default_rng(4).integers(
+            0, 256, blocks[1::SAMPLED_BLOCKS].shape, np.uint8
+        )
+        return blocks.reshape(-1)
     count = 1 << 16 if DTYPES[dtype].exponent_bits else 1 << 13  # only floats are sampled
     data = gaussian(dtype, count).copy()
     size = max(1, DTYPES[dtype].bits // 8 // DTYPES[dtype].components)
@@ -140,8 +172,7 @@ FLOAT_SPECIALS = {
 }
 
 
-@pipelines
-@dtypes
+@pipelines_and_dtypes
 @pytest.mark.parametrize("content", CONTENTS)
 def test_round_trip(
     encode_payload: Encode, decode_payload: Decode, pipeline: Pipeline, dtype: str, content: str
@@ -151,12 +182,12 @@ def test_round_trip(
     assert decode_payload(pipeline, spec, encode_payload(pipeline, spec, data)) == data.tobytes()
 
 
-@pipelines
-@dtypes
+@pipelines_and_dtypes
 def test_lengths_at_the_edges_of_groups_and_chunks(
     encode_payload: Encode, decode_payload: Decode, pipeline: Pipeline, dtype: str
 ) -> None:
-    for count in EDGE_COUNTS:
+    block = ALL_DTYPES[dtype].block_elements
+    for count in EDGE_COUNTS if block == 1 else (block * few for few in EDGE_COUNTS[:5]):
         data = whole_elements(dtype, gaussian(dtype, count))
         if not data.size:
             continue
@@ -228,7 +259,7 @@ DAMAGE_CASES = pytest.mark.parametrize(
     [
         (PIPELINES[name], dtype)
         for name in ("default", "contexts", "m3")
-        for dtype in ("BF16", "F64", "F8_E4M3", "I32")
+        for dtype in ("BF16", "F64", "F8_E4M3", "I32", "Q4_1", "Q5_1", "Q3_K")
     ],
     ids=lambda value: value.name if isinstance(value, Pipeline) else value,
 )

@@ -3,28 +3,35 @@ printed in it restores what the library writes."""
 
 import importlib.util
 import re
+import struct
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 import zstandard
 
-from scripts import format_example
+from scripts import block_table, format_example
+from tests.support import gguf_files
 from tests.support.models import Tensor, gaussian, write_model
 from unweight_codecs.archive import ArchiveReader
 from unweight_codecs.entropy.directory import CODERS, LENGTH_BITS, TABLE_BITS
+from unweight_codecs.containers.ggml_types import GGML_TYPES, type_id_of
+from unweight_codecs.containers.gguf_values import ValueType
 from unweight_codecs.layouts import layout_of
+from unweight_codecs.layouts.blocks import CONTEXTS, PREDICTED, ZeroPoint
 from unweight_codecs.manifest import FORMAT_MAJOR, FORMAT_MINOR
 from unweight_codecs.operations.compress import CompressOptions, compress
 from unweight_codecs.operations.progress import NoProgress
 from unweight_codecs.presets import PRESETS
 from unweight_codecs.registry import BUILT_IN_STAGES
-from unweight_codecs.tensor_spec import DTYPES, TensorSpec
+from unweight_codecs.tensor_spec import BLOCK_DTYPES, DTYPES, TensorSpec
 
 SPECS = format_example.SPECIFICATION.parent
 FORMAT = format_example.SPECIFICATION.read_text(encoding="utf-8")
+BLOCKS = block_table.SPECIFICATION.read_text(encoding="utf-8")
 WORDS = 7000  # with chunks of about 4096: two, the last one shorter
 Restore = Callable[[bytes], bytes]
 
@@ -36,8 +43,8 @@ def rows(text: str) -> list[list[str]]:
 
 
 @pytest.fixture(scope="module")
-def restore(tmp_path_factory: pytest.TempPathFactory) -> Restore:
-    """Return the decoder that the specification prints."""
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """Return the program that the specification prints."""
     programs = re.findall(r"^```python\n(.*?)^```$", FORMAT, flags=re.S | re.M)
     assert len(programs) == 1
     path = tmp_path_factory.mktemp("decoder") / "decoder.py"
@@ -47,7 +54,12 @@ def restore(tmp_path_factory: pytest.TempPathFactory) -> Restore:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    found: Restore = module.restore
+    return module
+
+
+@pytest.fixture(scope="module")
+def restore(decoder: ModuleType) -> Restore:
+    found: Restore = decoder.restore
     return found
 
 
@@ -113,6 +125,117 @@ def test_printed_decoder_restores_every_kind_of_segment(tmp_path: Path, restore:
     assert restore(target.read_bytes()) == source.read_bytes()
 
 
+def skewed_blocks(name: str, seed: int) -> bytes:
+    """Return blocks of skewed bytes, a few of anything at all, in at least two chunks."""
+    rng = np.random.default_rng(seed)
+    dtype = BLOCK_DTYPES[name]
+    count = max(300, 30_000 // dtype.block_bytes)
+    blocks = rng.geometric(0.1, (count, dtype.block_bytes)).astype(np.uint8)
+    anything = rng.random(count) < 0.02
+    shape = (int(anything.sum()), dtype.block_bytes)
+    blocks[anything] = rng.integers(0, 256, shape, np.uint8)
+    return blocks.tobytes()
+
+
+def centred_blocks(name: str, levels: int, seed: int) -> bytes:
+    """Return blocks of Q4_1 or Q5_1 whose quants crowd around the one that stands for zero."""
+    rng = np.random.default_rng(seed)
+    count = 2000
+    zero = rng.uniform(0, levels - 1, (count, 1))
+    quants = np.clip(np.rint(rng.normal(zero, levels / 16, (count, 32))), 0, levels - 1)
+    scale = rng.uniform(0.001, 0.002, (count, 1))
+    halves = np.hstack([scale, -scale * zero]).astype("<f2").view(np.uint8)
+    low, high = quants.astype(np.uint8) & 15, quants.astype(np.uint8) >> 4
+    nibbles = low[:, :16] | low[:, 16:] << 4
+    parts = [halves, nibbles]
+    if name == "Q5_1":
+        parts.insert(1, np.packbits(high, axis=1, bitorder="little"))
+    return np.hstack(parts).tobytes()
+
+
+def gguf_file(tensors: dict[bytes, tuple[str, bytes]], *, alignment: int = 32) -> bytes:
+    """Return a GGUF file with all kinds of keys; the padding between tensors is not zero."""
+    entries, data = [], bytearray()
+    for name, (dtype, content) in tensors.items():
+        kind = GGML_TYPES[type_id_of(dtype)]
+        elements = len(content) // kind.block_bytes * kind.block_elements
+        ne = (elements,) if elements else (kind.block_elements, 0)
+        entries.append(gguf_files.tensor(name, ne, len(data), kind.id))
+        data += content
+        data += b"\7" * (-len(data) % alignment)
+    words = b"".join(gguf_files.string(b"%d" % k) for k in range(100))
+    nested = gguf_files.array(ValueType.ARRAY, 1, gguf_files.array(ValueType.STRING, 100, words))
+    keys = [
+        gguf_files.text(b"general.architecture", b"llama"),
+        gguf_files.aligned(alignment),
+        gguf_files.key(b"words", ValueType.ARRAY, nested),
+        gguf_files.key(b"numbers", ValueType.ARRAY, gguf_files.array(ValueType.UINT8, 2, b"ab")),
+        gguf_files.key(b"scale", ValueType.FLOAT32, struct.pack("<f", 0.5)),
+    ]
+    return gguf_files.file_of(keys, entries[::-1], bytes(data), alignment, version=2)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_printed_decoder_restores_gguf_files(
+    tmp_path: Path, restore: Restore, preset: str
+) -> None:
+    plain = [kind.name for kind in GGML_TYPES.values() if kind.name in DTYPES]
+    tensors = {name.encode(): (name, tensor_of(name, k).data) for k, name in enumerate(plain)}
+    tensors |= {b"nothing": ("Q4_K", b""), b"not \xff text": ("F32", bytes(4096))}
+    tensors[b"last"] = ("F16", bytes(range(62)))
+    source, target = tmp_path / "model.gguf", tmp_path / "coded.gguf"
+    source.write_bytes(gguf_file(tensors, alignment=64))
+    options = CompressOptions(preset=preset, stages=("pack:chunk_log2=12",))
+    compress(source, target, options, NoProgress())
+    with ArchiveReader(target) as archive:
+        assert set(plain) <= set(archive.manifest.coded)
+        assert any(archive.manifest.padding)
+    assert restore(target.read_bytes()) == source.read_bytes()
+
+
+def test_printed_decoder_restores_every_block_type(tmp_path: Path, restore: Restore) -> None:
+    tensors = {
+        name.encode(): (name, skewed_blocks(name, k)) for k, name in enumerate(BLOCK_DTYPES)
+    }
+    source, target = tmp_path / "model.gguf", tmp_path / "coded.gguf"
+    source.write_bytes(gguf_file(tensors))
+    compress(source, target, CompressOptions(stages=("pack:chunk_log2=12",)), NoProgress())
+    with ArchiveReader(target) as archive:
+        assert set(archive.manifest.coded) == set(BLOCK_DTYPES)
+        assert all(archive.head(*pair).model.chunks > 1 for pair in archive.tensors())
+    assert restore(target.read_bytes()) == source.read_bytes()
+
+
+def test_printed_decoder_restores_contexts(tmp_path: Path, restore: Restore) -> None:
+    tensors = {
+        f"{name}.{stream}".encode(): (name, centred_blocks(name, zero.levels, seed))
+        for seed, (name, streams) in enumerate(PREDICTED.items())
+        for stream, zero in streams.items()
+    }
+    source, target = tmp_path / "model.gguf", tmp_path / "coded.gguf"
+    source.write_bytes(gguf_file(tensors))
+    compress(source, target, CompressOptions(stages=("pack:chunk_log2=12",)), NoProgress())
+    with ArchiveReader(target) as archive:
+        for original, here in archive.tensors():
+            stream = original.spec.name.partition(".")[2]
+            assert archive.head(original, here).model.contextual == {stream}
+    assert restore(target.read_bytes()) == source.read_bytes()
+
+
+def test_printed_contexts_are_those_of_the_code(decoder: ModuleType) -> None:
+    rng = np.random.default_rng(0)
+    halves = rng.integers(0, 256, (20_000, 4), np.uint8)
+    ties = np.array([[d, -d * k / 4] for d in (0.5, 3.0) for k in range(130)], "<f2")
+    special = np.array([0.0, -0.0, 1.0, -6e-8, 65504, np.inf, -np.inf, np.nan], "<f2")
+    pairs = np.stack(np.meshgrid(special, special), axis=-1).reshape(-1, 2)
+    halves = np.vstack([halves, ties.view(np.uint8), pairs.view(np.uint8)])
+    streams = dict(zip(("d.0", "d.1", "m.0", "m.1"), np.ascontiguousarray(halves.T), strict=True))
+    for levels in (16, 32):
+        expected = ZeroPoint("d", "m", levels).classes(streams)
+        assert len(np.unique(expected)) == CONTEXTS
+        assert decoder.contexts_of(streams, "d", "m", levels) == expected.tolist()
+
+
 def test_printed_decoder_refuses_a_flipped_bit(tmp_path: Path, restore: Restore) -> None:
     source, target = tmp_path / "model.safetensors", tmp_path / "coded.safetensors"
     source.write_bytes(format_example.source_file())
@@ -159,3 +282,21 @@ def test_dtypes_are_those_of_the_code() -> None:
         name: (layout.word_bytes, layout.exponent_bits, layout.mantissa_bits)
         for name, layout in layouts.items()
     }
+
+
+def test_block_types_are_those_of_the_code(decoder: ModuleType) -> None:
+    assert block_table.with_tables(BLOCKS) == BLOCKS
+    types = {
+        name: (int(number), int(values), int(size), text)
+        for name, number, values, size, text in (row for row in rows(BLOCKS) if len(row) == 5)
+        if "@" in text
+    }
+    assert types.keys() == BLOCK_DTYPES.keys()
+    assert types == decoder.BLOCKS
+    assert decoder.PREDICTED == {
+        name: {
+            stream: (zero.scale, zero.minimum, zero.levels) for stream, zero in streams.items()
+        }
+        for name, streams in PREDICTED.items()
+    }
+    assert set(decoder.GGUF_TYPES.items()) == {(k, kind.name) for k, kind in GGML_TYPES.items()}

@@ -111,7 +111,7 @@ def decode_stream(
     coders = located["coder"] == RANS
     if coders.any():
         _decode_rans(block, model, stream, located, np.flatnonzero(coders), values)
-    if bits < 8 and np.any(located["coder"] >= RANS) and values[: block.count].max() >> bits:
+    if bits < 8 and np.any(located["coder"] >= RANS) and values[:total].max() >> bits:
         raise IntegrityError("a coded segment holds a value that is too wide")
     block.streams[stream] = values if stream == "symbol" else values[:total]
 
@@ -161,6 +161,7 @@ def _encode_rans(block: Block, model: Model, stream: str, varied: list[int]) -> 
     tables = _tables(model, stream)
     if tables is None or not varied:
         return {}
+    bits = model.streams()[stream]
     classes = _classes(block, model, stream)
     first_chunk = block.first_word // model.chunk_words
     wanted = np.zeros(len(varied), SEGMENT)
@@ -181,7 +182,7 @@ def _encode_rans(block: Block, model: Model, stream: str, varied: list[int]) -> 
             entry("rans", int(row["table"]), int(row["length"])),
         )
         for i, row in zip(varied, wanted, strict=True)
-        if int(row["length"]) < int(row["count"])  # longer ones would not fit the entry
+        if int(row["length"]) < raw_size(int(row["count"]), bits)  # longer ones may not fit it
     }
 
 

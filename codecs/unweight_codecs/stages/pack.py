@@ -68,7 +68,10 @@ class Pack(Stage):
         if len(section) != _SECTION.size:
             raise IntegrityError("the pack section has a wrong size")
         (model.chunk_words,) = _SECTION.unpack(section)
-        if not GROUP <= model.chunk_words <= LARGEST_CHUNK or model.chunk_words % GROUP:
+        largest = LARGEST_CHUNK
+        if model.layout.fields:  # blocks are long: a decoder holds several chunks in memory
+            largest = 4 * LARGEST_CHUNK // model.layout.word_bytes
+        if not GROUP <= model.chunk_words <= largest or model.chunk_words % GROUP:
             raise IntegrityError("the pack section has an impossible chunk size")
 
     def encode(self, block: Block, model: Model) -> None:
