@@ -16,12 +16,14 @@ Checkpoint = Annotated[
         metavar="PATH",
         show_default=False,
         readable=False,
-        help="A .safetensors file, a model directory or a .safetensors.index.json.",
+        help="A .safetensors or .gguf file, a model directory or a .safetensors.index.json.",
     ),
 ]
 File = Annotated[
     Path,
-    typer.Argument(metavar="PATH", show_default=False, readable=False, help="A .safetensors file."),
+    typer.Argument(
+        metavar="PATH", show_default=False, readable=False, help="A .safetensors or .gguf file."
+    ),
 ]
 Output = Annotated[
     Path | None,

@@ -5,19 +5,21 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from tests.support.gguf_surgery import GgufArchive
 from tests.support.surgery import Archive, Head
 
 TERABYTE = 1 << 40
 # Tensors of ``small_model``.
 CODED, OTHER_CODED, STORED = "embed.weight", "proj.weight", "noise"
 
-Edit = Callable[[Archive], None]
+# Of either container, but for the edits of the source header.
+Edit = Callable[[Any], None]
 
 
 def manifest(*path: str | int, to: object) -> Edit:
     """Return an edit that sets one value of the manifest."""
 
-    def edit(archive: Archive) -> None:
+    def edit(archive: Archive | GgufArchive) -> None:
         place: Any = archive.manifest
         for key in path[:-1]:
             place = place[key]
@@ -29,7 +31,7 @@ def manifest(*path: str | int, to: object) -> Edit:
 def without(*path: str) -> Edit:
     """Return an edit that removes one value of the manifest."""
 
-    def edit(archive: Archive) -> None:
+    def edit(archive: Archive | GgufArchive) -> None:
         place: Any = archive.manifest
         for key in path[:-1]:
             place = place[key]
@@ -83,7 +85,7 @@ def shape(name: str, value: list[int], nbytes: int) -> Edit:
 def head(change: Callable[[Head], None], lengths: list[int] | None = None) -> Edit:
     """Return an edit of the head of a coded tensor."""
 
-    def edit(archive: Archive) -> None:
+    def edit(archive: Archive | GgufArchive) -> None:
         found, chunks = Head.read(archive.payloads[CODED])
         change(found)
         set_payload(archive, found.to_bytes(lengths) + chunks)
@@ -100,7 +102,7 @@ def section(number: int, data: bytes) -> Edit:
     return head(change)
 
 
-def set_payload(archive: Archive, payload: bytes) -> None:
+def set_payload(archive: Archive | GgufArchive, payload: bytes) -> None:
     archive.payloads[CODED] = payload
     archive.tensors[CODED]["shape"] = [len(payload)]
 
@@ -110,13 +112,13 @@ def raw_payload(payload: bytes) -> Edit:
     return lambda archive: set_payload(archive, payload)
 
 
-def swap_order(archive: Archive) -> None:
+def swap_order(archive: Archive | GgufArchive) -> None:
     names = list(archive.tensors)
     names.remove(CODED)
     archive.tensors = {name: archive.tensors[name] for name in (*names, CODED)}
 
 
-def exchange_payloads(archive: Archive) -> None:
+def exchange_payloads(archive: Archive | GgufArchive) -> None:
     one, two = archive.payloads[CODED], archive.payloads[OTHER_CODED]
     archive.payloads |= {CODED: two, OTHER_CODED: one}
     archive.tensors[CODED]["shape"], archive.tensors[OTHER_CODED]["shape"] = [len(two)], [len(one)]
@@ -125,29 +127,29 @@ def exchange_payloads(archive: Archive) -> None:
 def drop(name: str) -> Edit:
     """Return an edit that removes a tensor from the file, but not from the manifest."""
 
-    def edit(archive: Archive) -> None:
+    def edit(archive: Archive | GgufArchive) -> None:
         del archive.tensors[name]
 
     return edit
 
 
-def add_tensor(archive: Archive) -> None:
-    archive.tensors["surplus"] = {"dtype": "U8", "shape": [1]}
+def add_tensor(archive: Archive | GgufArchive) -> None:
+    archive.tensors["surplus"] = {"dtype": archive.coded_dtype, "shape": [1]}
     archive.payloads["surplus"] = b"x"
 
 
-def change_stored_shape(archive: Archive) -> None:
+def change_stored_shape(archive: Archive | GgufArchive) -> None:
     archive.tensors[STORED]["shape"] = [7, 100]
 
 
-def code_as_other_dtype(archive: Archive) -> None:
-    archive.tensors[CODED]["dtype"] = "I8"
+def code_as_other_dtype(archive: Archive | GgufArchive) -> None:
+    archive.tensors[CODED] = {"dtype": "I16", "shape": [len(archive.payloads[CODED]) // 2]}
 
 
-def pretend_coded(archive: Archive) -> None:
+def pretend_coded(archive: Archive | GgufArchive) -> None:
     """Declare a stored tensor as coded, with its own bytes as the payload."""
     tensors = archive.manifest["tensors"]
-    tensors[STORED] = {**tensors[CODED], "dtype": "U8", "shape": [700]}
+    tensors[STORED] = {**tensors[CODED], **archive.tensors[STORED]}
     archive.manifest["stored"] = archive.manifest["stored"][16:]
 
 

@@ -3,13 +3,19 @@
 import os
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+from tests.support.models import gaussian, noise
 from unweight_codecs.containers.base import ContainerIndex, FileSource
+from unweight_codecs.containers.ggml_types import GGML_TYPES
 from unweight_codecs.containers.gguf import read_index
 from unweight_codecs.containers.gguf_values import ValueType
+from unweight_codecs.kernels.base import Bytes
 
-F32, Q4_0, I8 = 0, 2, 24  # ids of GGML types
+F32, Q4_0, Q4_1, I8, BF16 = 0, 2, 3, 24, 30  # ids of GGML types
 
 
 def string(text: bytes) -> bytes:
@@ -85,3 +91,69 @@ def write_and_read(path: Path, content: bytes) -> ContainerIndex:
     path.write_bytes(content)
     with FileSource(path) as source:
         return read_index(source)
+
+
+@dataclass(frozen=True, slots=True)
+class NewTensor:
+    """A tensor to write; ``ne`` has the row first."""
+
+    name: bytes
+    type_id: int
+    ne: tuple[int, ...]
+    data: bytes
+
+
+def filled(length: int, filler: bytes) -> bytes:
+    """Return ``filler`` repeated up to ``length`` bytes."""
+    return (filler * length)[:length]
+
+
+def model_of(
+    keys: Sequence[bytes],
+    tensors: Sequence[NewTensor],
+    alignment: int = 32,
+    version: int = 3,
+    filler: bytes = b"\0",
+    last_padding: bool = True,
+) -> bytes:
+    """Return a file whose tensor data have the order of its table; ``filler`` is between them."""
+    table, data = [], b""
+    for each in tensors:
+        data += filled(-len(data) % alignment, filler)
+        table.append(tensor(each.name, each.ne, len(data), each.type_id))
+        data += each.data
+    if last_padding:
+        data += filled(-len(data) % alignment, filler)
+    return file_of(keys, table, data, alignment, version)
+
+
+def blocks(type_id: int, count: int, seed: int) -> bytes:
+    """Return blocks whose half bytes are normally distributed, so that they compress."""
+    shape = (2, count * GGML_TYPES[type_id].block_bytes)
+    low, high = np.clip(np.random.default_rng(seed).normal(8, 2, shape), 0, 15).astype(np.uint8)
+    packed: Bytes = low | high << 4
+    return packed.tobytes()
+
+
+def vocabulary(count: int) -> bytes:
+    """Return an encoded array of strings, no two alike."""
+    return array(ValueType.STRING, count, b"".join(string(b"token %d" % k) for k in range(count)))
+
+
+def small_gguf(path: Path) -> Path:
+    """Write a file with everything: the tensors have the names of ``models.small_model``."""
+    keys = [
+        text(b"general.architecture", b"llama"),
+        aligned(64),
+        text(b"general.name", b"small"),
+        key(b"tokenizer.tokens", ValueType.ARRAY, vocabulary(100)),
+    ]
+    tensors = [
+        NewTensor(b"embed.weight", BF16, (128, 96), gaussian("BF16", (96, 128), 1, octaves=8).data),
+        NewTensor(b"noise", I8, (700,), noise((700,), 2).data),
+        NewTensor(b"norm.bias", F32, (3,), gaussian("F32", (3,), 3).data),
+        NewTensor(b"nothing", F32, (4, 0), b""),
+        NewTensor(b"proj.weight", Q4_1, (320, 60), blocks(Q4_1, 600, 4)),
+    ]
+    path.write_bytes(model_of(keys, tensors, alignment=64, filler=b"pad"))
+    return path

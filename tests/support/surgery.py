@@ -9,7 +9,7 @@ import json
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import xxhash
 import zstandard
@@ -29,12 +29,18 @@ class Archive:
         source: The parsed JSON of the source header.
         tensors: Header entries of the file itself, in file order, offsets left out.
         payloads: Bytes of each tensor.
+        offsets: Where each tensor begins in the file that was read.
+        header_bytes: What precedes the first of them.
     """
+
+    coded_dtype: ClassVar[str] = "U8"
 
     manifest: dict[str, Any]
     source: dict[str, Any]
     tensors: dict[str, dict[str, Any]]
     payloads: dict[str, bytes]
+    offsets: dict[str, int]
+    header_bytes: int
 
     @classmethod
     def read(cls, path: Path) -> "Archive":
@@ -45,11 +51,12 @@ class Archive:
         header = zstandard.ZstdDecompressor().decompress(
             base64.b64decode(manifest["source"]["header"])
         )
-        payloads = {}
+        payloads, offsets = {}, {}
         for name, entry in document.items():
             begin, end = entry.pop("data_offsets")
             payloads[name] = data[start + begin : start + end]
-        return cls(manifest, json.loads(header[8:]), document, payloads)
+            offsets[name] = start + begin
+        return cls(manifest, json.loads(header[8:]), document, payloads, offsets, start)
 
     def set_source(self, document: dict[str, Any], size: int | None = None) -> None:
         """Replace the source header, and the bytes of tensors that the source claims to have."""

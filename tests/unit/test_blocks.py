@@ -175,10 +175,8 @@ def zero_points(name: str, pairs: list[tuple[float, float]]) -> list[int]:
 @pytest.mark.parametrize(("name", "levels"), [("Q4_1", 16), ("Q5_1", 32)])
 def test_the_zero_point_is_the_context(name: str, levels: int) -> None:
     for quant in range(levels):
-        context = round(quant * CONTEXTS / levels)
-        assert zero_points(name, [(0.25, -0.25 * quant), (-2.0, 2.0 * quant)]) == [
-            min(context, CONTEXTS - 1)
-        ] * 2
+        context = min(round(quant * CONTEXTS / levels), CONTEXTS - 1)
+        assert zero_points(name, [(0.25, -0.25 * quant), (-2.0, 2.0 * quant)]) == [context] * 2
     assert zero_points(name, [(1.0, 5.0), (1.0, -99.0)]) == [0, CONTEXTS - 1]
 
 

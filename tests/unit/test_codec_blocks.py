@@ -1,4 +1,4 @@
-"""What is special about coding quantised blocks: contexts, long chunks, the same bytes everywhere."""
+"""What is special about coding quantised blocks: contexts, long chunks, many values per word."""
 
 from collections.abc import Callable, Sequence
 

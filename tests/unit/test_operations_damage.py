@@ -3,10 +3,13 @@
 import random
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.support.gguf_files import small_gguf
+from tests.support.gguf_surgery import GgufArchive
 from tests.support.models import SMALL_MODEL_STAGES, small_model
 from tests.support.surgery import Archive, Head
 from unweight_codecs.errors import FormatError, IntegrityError
@@ -19,22 +22,40 @@ Check = Callable[[Path], None]
 RANDOM_PAYLOAD_FLIPS = 200
 
 
+@dataclass(frozen=True, slots=True)
+class Intact:
+    """A small compressed file with several chunks and contexts, and its parts."""
+
+    data: bytes
+    archive: Archive | GgufArchive
+
+    @property
+    def header_bytes(self) -> int:
+        return self.archive.header_bytes
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("damage")
 
 
-@pytest.fixture(scope="module")
-def intact(folder: Path) -> bytes:
-    """Return the bytes of a small compressed file with several chunks and contexts."""
-    coded = folder / "intact.safetensors"
-    model = small_model(folder / "model.safetensors")
+MODELS: dict[str, tuple[Callable[[Path], Path], type[Archive] | type[GgufArchive]]] = {
+    "safetensors": (small_model, Archive),
+    "gguf": (small_gguf, GgufArchive),
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def intact(request: pytest.FixtureRequest, folder: Path) -> Intact:
+    write, surgery = MODELS[request.param]
+    coded = folder / "intact"
+    model = write(folder / "model")
     compress(model, coded, CompressOptions(stages=SMALL_MODEL_STAGES), NoProgress())
-    data = coded.read_bytes()
+    found = Intact(coded.read_bytes(), surgery.read(coded))
     coded.unlink()
     model.unlink()
     assert list(folder.iterdir()) == []
-    return data
+    return found
 
 
 @pytest.fixture
@@ -67,38 +88,23 @@ def refused(what: str) -> Iterator[None]:
     pytest.fail(f"{what} was not noticed")
 
 
-def header_end(data: bytes) -> int:
-    return 8 + int.from_bytes(data[:8], "little")
-
-
-def payload_starts(path: Path) -> dict[str, tuple[int, int]]:
-    """Return where the payload of each tensor begins and ends in the file."""
-    archive, at, places = Archive.read(path), header_end(path.read_bytes()), {}
-    for name, payload in archive.payloads.items():
-        places[name] = (at, at + len(payload))
-        at += len(payload)
-    return places
-
-
-def head_ranges(path: Path) -> list[range]:
+def head_ranges(archive: Archive | GgufArchive) -> list[range]:
     """Return the bytes of each head, its tables and its chunk directory."""
-    archive = Archive.read(path)
     ranges = []
-    for name, (start, _) in payload_starts(path).items():
-        if name in archive.manifest["tensors"]:
-            head, _ = Head.read(archive.payloads[name])
-            ranges.append(range(start, start + len(head.to_bytes())))
+    for name in archive.manifest["tensors"]:
+        head, _ = Head.read(archive.payloads[name])
+        start = archive.offsets[name]
+        ranges.append(range(start, start + len(head.to_bytes())))
     return ranges
 
 
-def chunk_starts(path: Path) -> list[int]:
+def chunk_starts(archive: Archive | GgufArchive) -> list[int]:
     """Return where each chunk begins, read from the directories: u64 checksum, u32 per stream."""
-    archive, starts = Archive.read(path), []
-    for name, (_, end) in payload_starts(path).items():
-        if name not in archive.manifest["tensors"]:
-            continue
+    starts = []
+    for name, tensor in archive.manifest["tensors"].items():
         head, chunks = Head.read(archive.payloads[name])
-        streams = {"BF16": 3, "F32": 5}[archive.manifest["tensors"][name]["dtype"]]
+        streams = {"BF16": 3, "F32": 5, "Q4_1": 5}[tensor["dtype"]]
+        end = archive.offsets[name] + len(archive.payloads[name])
         at, row = end - len(chunks), 8 + 4 * streams
         for offset in range(0, len(head.directory) // row * row, row):
             starts.append(at)
@@ -122,14 +128,14 @@ def flip_each(data: bytes, path: Path, bits: Iterable[int], check: Check) -> Non
             file.write(data[place : place + 1])
 
 
-def test_the_file_has_every_part(intact: bytes, damaged: Path) -> None:
-    damaged.write_bytes(intact)
+def test_the_file_has_every_part(intact: Intact, damaged: Path) -> None:
+    damaged.write_bytes(intact.data)
     verifies(damaged)
-    archive = Archive.read(damaged)
+    archive = intact.archive
     heads = [Head.read(archive.payloads[name])[0] for name in archive.manifest["tensors"]]
     assert len(heads) == 2
     assert len(heads[0].sections[2]) > 1, "no contexts"
-    assert len(chunk_starts(damaged)) == 4
+    assert len(chunk_starts(intact.archive)) == 4
     assert {"noise", "norm.bias", "nothing"} == set(archive.payloads) - set(
         archive.manifest["tensors"]
     )
@@ -140,59 +146,64 @@ THOROUGHNESS = pytest.mark.parametrize(("check", "step"), [(decompresses, 1), (v
 
 
 @THOROUGHNESS
-def test_every_bit_of_the_header(check: Check, step: int, intact: bytes, damaged: Path) -> None:
-    flip_each(intact, damaged, range(0, 8 * header_end(intact), step), check)
+def test_every_bit_of_the_header(check: Check, step: int, intact: Intact, damaged: Path) -> None:
+    flip_each(intact.data, damaged, range(0, 8 * intact.header_bytes, step), check)
 
 
 @THOROUGHNESS
-def test_every_bit_of_the_heads(check: Check, step: int, intact: bytes, damaged: Path) -> None:
-    damaged.write_bytes(intact)
-    for part in head_ranges(damaged):
-        flip_each(intact, damaged, range(8 * part.start, 8 * part.stop, step), check)
+def test_every_bit_of_the_heads(check: Check, step: int, intact: Intact, damaged: Path) -> None:
+    for part in head_ranges(intact.archive):
+        flip_each(intact.data, damaged, range(8 * part.start, 8 * part.stop, step), check)
 
 
 @CHECKS
-def test_random_bits_of_the_payload(check: Check, intact: bytes, damaged: Path) -> None:
-    payload = range(8 * header_end(intact), 8 * len(intact))
+def test_random_bits_of_the_payload(check: Check, intact: Intact, damaged: Path) -> None:
+    payload = range(8 * intact.header_bytes, 8 * len(intact.data))
     bits = random.Random(1).sample(payload, RANDOM_PAYLOAD_FLIPS)  # noqa: S311 - places to test
-    flip_each(intact, damaged, bits, check)
+    flip_each(intact.data, damaged, bits, check)
 
 
 @CHECKS
-def test_every_cut_at_a_boundary(check: Check, intact: bytes, damaged: Path) -> None:
-    damaged.write_bytes(intact)
-    end = header_end(intact)
-    places = {0, 1, 7, 8, 9, end - 1, end, len(intact) - 1}
-    places |= {place for pair in payload_starts(damaged).values() for place in pair}
-    places |= {part.stop for part in head_ranges(damaged)}
-    places |= set(chunk_starts(damaged))
-    for place in sorted(places - {len(intact)}):
-        damaged.write_bytes(intact[:place])
+def test_every_cut_at_a_boundary(check: Check, intact: Intact, damaged: Path) -> None:
+    damaged.write_bytes(intact.data)
+    end = intact.header_bytes
+    places = {0, 1, 7, 8, 9, end - 1, end, len(intact.data) - 1}
+    for name, start in intact.archive.offsets.items():
+        places |= {start, start + len(intact.archive.payloads[name])}
+    places |= {part.stop for part in head_ranges(intact.archive)}
+    places |= set(chunk_starts(intact.archive))
+    for place in sorted(places - {len(intact.data)}):
+        damaged.write_bytes(intact.data[:place])
         with refused(f"a cut at byte {place}"):
             check(damaged)
 
 
 @CHECKS
 @pytest.mark.parametrize("extra", [b"\0", b"\0" * 8, b"more"])
-def test_bytes_after_the_end(check: Check, extra: bytes, intact: bytes, damaged: Path) -> None:
-    damaged.write_bytes(intact + extra)
+def test_bytes_after_the_end(check: Check, extra: bytes, intact: Intact, damaged: Path) -> None:
+    damaged.write_bytes(intact.data + extra)
     with pytest.raises(FormatError, match=f"{len(extra)} bytes after"):
         check(damaged)
 
 
 @CHECKS
-def test_chunks_in_another_order(check: Check, intact: bytes, damaged: Path) -> None:
-    damaged.write_bytes(intact)
-    first, second, third, *_ = chunk_starts(damaged)
-    swapped = intact[:first] + intact[second:third] + intact[first:second] + intact[third:]
+def test_chunks_in_another_order(check: Check, intact: Intact, damaged: Path) -> None:
+    damaged.write_bytes(intact.data)
+    first, second, third, *_ = chunk_starts(intact.archive)
+    swapped = (
+        intact.data[:first]
+        + intact.data[second:third]
+        + intact.data[first:second]
+        + intact.data[third:]
+    )
     damaged.write_bytes(swapped)
     with pytest.raises(IntegrityError):
         check(damaged)
 
 
 @CHECKS
-def test_another_file_of_the_same_size(check: Check, intact: bytes, damaged: Path) -> None:
-    end = header_end(intact)
-    damaged.write_bytes(intact[:end] + bytes(len(intact) - end))
+def test_another_file_of_the_same_size(check: Check, intact: Intact, damaged: Path) -> None:
+    end = intact.header_bytes
+    damaged.write_bytes(intact.data[:end] + bytes(len(intact.data) - end))
     with pytest.raises(IntegrityError):
         check(damaged)

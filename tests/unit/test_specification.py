@@ -17,9 +17,9 @@ from scripts import block_table, format_example
 from tests.support import gguf_files
 from tests.support.models import Tensor, gaussian, write_model
 from unweight_codecs.archive import ArchiveReader
-from unweight_codecs.entropy.directory import CODERS, LENGTH_BITS, TABLE_BITS
 from unweight_codecs.containers.ggml_types import GGML_TYPES, type_id_of
 from unweight_codecs.containers.gguf_values import ValueType
+from unweight_codecs.entropy.directory import CODERS, LENGTH_BITS, TABLE_BITS
 from unweight_codecs.layouts import layout_of
 from unweight_codecs.layouts.blocks import CONTEXTS, PREDICTED, ZeroPoint
 from unweight_codecs.manifest import FORMAT_MAJOR, FORMAT_MINOR
@@ -176,9 +176,7 @@ def gguf_file(tensors: dict[bytes, tuple[str, bytes]], *, alignment: int = 32) -
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_printed_decoder_restores_gguf_files(
-    tmp_path: Path, restore: Restore, preset: str
-) -> None:
+def test_printed_decoder_restores_gguf_files(tmp_path: Path, restore: Restore, preset: str) -> None:
     plain = [kind.name for kind in GGML_TYPES.values() if kind.name in DTYPES]
     tensors = {name.encode(): (name, tensor_of(name, k).data) for k, name in enumerate(plain)}
     tensors |= {b"nothing": ("Q4_K", b""), b"not \xff text": ("F32", bytes(4096))}
@@ -194,9 +192,7 @@ def test_printed_decoder_restores_gguf_files(
 
 
 def test_printed_decoder_restores_every_block_type(tmp_path: Path, restore: Restore) -> None:
-    tensors = {
-        name.encode(): (name, skewed_blocks(name, k)) for k, name in enumerate(BLOCK_DTYPES)
-    }
+    tensors = {name.encode(): (name, skewed_blocks(name, k)) for k, name in enumerate(BLOCK_DTYPES)}
     source, target = tmp_path / "model.gguf", tmp_path / "coded.gguf"
     source.write_bytes(gguf_file(tensors))
     compress(source, target, CompressOptions(stages=("pack:chunk_log2=12",)), NoProgress())
@@ -293,10 +289,9 @@ def test_block_types_are_those_of_the_code(decoder: ModuleType) -> None:
     }
     assert types.keys() == BLOCK_DTYPES.keys()
     assert types == decoder.BLOCKS
-    assert decoder.PREDICTED == {
-        name: {
-            stream: (zero.scale, zero.minimum, zero.levels) for stream, zero in streams.items()
-        }
+    predicted = {
+        name: {stream: (zero.scale, zero.minimum, zero.levels) for stream, zero in streams.items()}
         for name, streams in PREDICTED.items()
     }
+    assert predicted == decoder.PREDICTED
     assert set(decoder.GGUF_TYPES.items()) == {(k, kind.name) for k, kind in GGML_TYPES.items()}

@@ -22,6 +22,7 @@ from unweight_cli.progress import progress_bars
 
 EXAMPLES = examples(
     "unweight compress model.safetensors",
+    "unweight compress model.gguf --threads 4",
     "unweight compress checkpoint/ -o checkpoint.unweight --preset max",
     "unweight compress model.safetensors --stage grid:mantissa_bits=1",
     "unweight compress model.safetensors --json --force > report.json",
@@ -58,7 +59,8 @@ def compress(
     """Compress a checkpoint, bit-exactly.
 
     Every tensor is decoded again and compared before the output gets its name. model.safetensors
-    becomes model.unweight.safetensors, a directory DIR becomes DIR.unweight.
+    becomes model.unweight.safetensors, model.gguf becomes model.unweight.gguf, a directory DIR
+    becomes DIR.unweight.
     """
     require_exists(path)
     if recipe is not None:

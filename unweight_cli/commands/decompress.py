@@ -16,6 +16,7 @@ from unweight_cli.progress import progress_bars
 
 EXAMPLES = examples(
     "unweight decompress model.unweight.safetensors",
+    "unweight decompress model.unweight.gguf",
     "unweight decompress checkpoint.unweight/ -o checkpoint",
 )
 

@@ -30,6 +30,10 @@ class ArchiveFormat(Protocol):
     lead_at: int
     lead: bytes
 
+    def own_keys(self, index: ContainerIndex) -> list[str]:
+        """Return the keys of a file that only Unweight writes."""
+        ...
+
     def alignment(self, source: ContainerIndex) -> int:
         """Return where tensors may begin, counted from the end of the header."""
         ...
@@ -57,6 +61,10 @@ class SafetensorsFormat:
     inline_header = True
     lead_at = 8
     lead = b'{"__metadata__":{"' + DIGEST_KEY.encode() + b'":"'
+
+    def own_keys(self, index: ContainerIndex) -> list[str]:
+        """Return those of digest and manifest that the metadata have."""
+        return [key for key in (MANIFEST_KEY, DIGEST_KEY) if key in (index.metadata or {})]
 
     def alignment(self, source: ContainerIndex) -> int:
         """Return 1: tensors follow each other."""
@@ -93,6 +101,11 @@ class GgufFormat:
     inline_header = False
     lead_at = 24  # after magic, version and the two counts
     lead = gguf_writer.encode_string_key(DIGEST_KEY, "0" * 16)[:-16]
+
+    def own_keys(self, index: ContainerIndex) -> list[str]:
+        """Return the keys, of any type, with the prefix of ours."""
+        names = (key.name for key in parse_header(index.header).keys)
+        return [text_of(name) for name in names if name.startswith(gguf_writer.RESERVED_PREFIX)]
 
     def alignment(self, source: ContainerIndex) -> int:
         """Return the alignment the source asks for."""

@@ -30,12 +30,12 @@ def write_header(manifest: Manifest, sizes: Sequence[int], length: int | None = 
 
 def check_not_archive(index: ContainerIndex, path: object) -> None:
     """Refuse to compress what Unweight wrote; raises FormatError."""
-    for key in (MANIFEST_KEY, DIGEST_KEY):
-        if key in (index.metadata or {}):
-            raise FormatError(
-                f"{path}: already compressed by Unweight",
-                hint="again would not make it smaller; `unweight inspect header` shows what it is",
-            )
+    own = FORMATS[index.container].own_keys(index)
+    if own:
+        raise FormatError(
+            f"{path}: already compressed by Unweight: it has the key {quoted(own[0])}",
+            hint="again would not make it smaller; `unweight inspect header` shows what it is",
+        )
 
 
 def read_manifest(index: ContainerIndex) -> Manifest:

@@ -14,7 +14,7 @@ from unweight_codecs.codec import Block, Model
 from unweight_codecs.containers.base import ContainerIndex, FileSource, TensorEntry
 from unweight_codecs.containers.sniff import read_index
 from unweight_codecs.entropy.directory import chunk_lengths
-from unweight_codecs.errors import IntegrityError, UnweightError, UsageError, quoted
+from unweight_codecs.errors import FormatError, IntegrityError, UnweightError, UsageError, quoted
 from unweight_codecs.kernels import buffers
 from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.manifest import MANIFEST_KEY, Manifest
@@ -55,10 +55,20 @@ class ArchiveReader:
         try:
             self.index: ContainerIndex = read_index(self._source)
             self.manifest: Manifest = read_manifest(self.index)
+            self._check_padding()
             self._pipelines = [self._pipeline(data) for data in self.manifest.pipelines]
         except UnweightError as error:
             self.close()
             raise self._located(error) from None
+
+    def _check_padding(self) -> None:
+        """Check what no digest covers: only zeros lie between tensors and nothing after them."""
+        *between, (_, surplus) = self.index.gaps()
+        if surplus:
+            raise FormatError(f"{surplus} bytes after the last tensor belong to none")
+        for offset, length in between:
+            if any(self._source.read_at(offset, length)):
+                raise IntegrityError(f"the padding at byte {offset} is damaged: it is not zero")
 
     def _pipeline(self, data: object) -> Pipeline:
         try:

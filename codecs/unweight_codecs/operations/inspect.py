@@ -17,7 +17,7 @@ from unweight_codecs.entropy import frequencies
 from unweight_codecs.entropy.directory import CODERS, LENGTH_BITS, TABLE_BITS
 from unweight_codecs.errors import FormatError, UsageError, quoted
 from unweight_codecs.kernels.base import ALPHABET
-from unweight_codecs.manifest import DIGEST_KEY, FORMAT_MAJOR, MANIFEST_KEY, MODE_LOSSLESS
+from unweight_codecs.manifest import FORMAT_MAJOR, MODE_LOSSLESS
 from unweight_codecs.operations.report import (
     HeaderReport,
     StageReport,
@@ -25,8 +25,11 @@ from unweight_codecs.operations.report import (
     StreamReport,
     TensorReport,
 )
-from unweight_codecs.operations.symbols import count_symbols, entropy_bits
+from unweight_codecs.operations.symbols import count_symbols, entropy_bits, main_stream
 from unweight_codecs.operations.tensor_rows import STORED, tensor_rows
+from unweight_codecs.tensor_spec import dtype_named
+
+MAX_BARS = 16  # of the histogram of a stream that is not symbols
 
 
 def inspect_header(path: Path) -> HeaderReport:
@@ -37,9 +40,6 @@ def inspect_header(path: Path) -> HeaderReport:
         return _plain(path, index)
     with ArchiveReader(path) as archive:
         manifest = archive.manifest
-        others = {
-            k: v for k, v in metadata_of(index).items() if k not in (MANIFEST_KEY, DIGEST_KEY)
-        }
         return HeaderReport(
             path=str(path),
             container=index.container,
@@ -53,7 +53,7 @@ def inspect_header(path: Path) -> HeaderReport:
             source_sha256=manifest.source_sha256,
             source_header_bytes=len(manifest.source.header),
             pipelines=manifest.pipelines,
-            metadata=others,
+            metadata=metadata_of(manifest.source),
             tensors=tensor_rows(archive),
         )
 
@@ -102,18 +102,20 @@ def _stages_report(
     path: Path, row: TensorReport, head: CodedHead, counts: NDArray[np.int64]
 ) -> StagesReport:
     model, layout = head.model, head.model.layout
+    main = main_stream(model)
     streams = tuple(
-        _stream_report(head, k, name, bits, counts if k == 0 else None)
+        _stream_report(head, k, name, bits, counts if name == main else None)
         for k, (name, bits) in enumerate(model.streams().items())
     )
-    words, total = layout.words, counts.sum(axis=0)
+    total, per_word = counts.sum(axis=0), dtype_named(row.dtype).block_elements
+    elements = layout.words * per_word
     return StagesReport(
         path=str(path),
         tensor=row,
-        bits_per_element_source=8.0 * layout.word_bytes,
+        bits_per_element_source=8.0 * layout.word_bytes / per_word,
         bits_per_element_bound=sum(stream.entropy_bits * stream.values for stream in streams)
-        / words,
-        bits_per_element_coded=8 * row.coded_bytes / words,
+        / elements,
+        bits_per_element_coded=8 * row.coded_bytes / elements,
         overhead_bytes=row.coded_bytes - sum(stream.coded_bytes for stream in streams),
         stages=tuple(
             StageReport(
@@ -182,8 +184,12 @@ def _facts(slot: str, head: CodedHead, counts: NDArray[np.int64]) -> dict[str, s
 
 def _histogram(model: Model, counts: NDArray[np.int64]) -> tuple[tuple[str, int], ...]:
     if not model.layout.is_float:
-        groups = counts.reshape(16, -1).sum(axis=1)
-        return tuple((f"{16 * k}-{16 * k + 15}", int(n)) for k, n in enumerate(groups))
+        bits = model.streams()[main_stream(model)]
+        step = max(1, (1 << bits) // MAX_BARS)
+        groups = counts[: 1 << bits].reshape(-1, step).sum(axis=1)
+        starts = range(0, 1 << bits, step)
+        labels = [f"{k}-{k + step - 1}" if step > 1 else str(k) for k in starts]
+        return tuple((label, int(n)) for label, n in zip(labels, groups, strict=True))
     merged = 1 << model.top_bits
     used = (model.window + (model.window < 1 << model.layout.exponent_bits)) * merged
     by_exponent = counts[:used].reshape(-1, merged).sum(axis=1)

@@ -85,7 +85,8 @@ class StreamReport:
     """One coded stream of a tensor.
 
     ``entropy_bits`` is the order-0 bound (bits per value) of the stream, each context or table by
-    itself; for streams other than the first it is not computed and equals ``coded_bits``.
+    itself; for streams other than the main one it is not computed and equals ``coded_bits``. The
+    main stream is the symbols of floats, the widest field of blocks, or the lowest byte plane.
     ``coded_bits`` what the stream really takes in the file (bits per value); ``coders`` counts
     chunks by coder, e.g. ``{"rans": 12, "raw": 1}``.
     """
@@ -112,7 +113,8 @@ class StageReport:
 class StagesReport:
     """What ``inspect stages --tensor NAME`` shows.
 
-    ``histogram`` holds (label, count) pairs of the symbol stream, in symbol order: one bar each.
+    ``histogram`` holds (label, count) pairs of the main stream, in the order of its values: one
+    bar each.
     """
 
     path: str

@@ -1,29 +1,33 @@
-"""Count what the first stream of a coded tensor holds, model by model."""
+"""Count what the main stream of a coded tensor holds, model by model."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs.archive import ArchiveReader
 from unweight_codecs.archive.reader import CodedHead
-from unweight_codecs.codec import Block
+from unweight_codecs.codec import Block, Model
 from unweight_codecs.entropy.directory import LENGTH_BITS, TABLE_BITS
 from unweight_codecs.kernels.base import ALPHABET, Bytes, FloatFormat
+from unweight_codecs.layouts import streams_of
+
+
+def main_stream(model: Model) -> str:
+    """Return the stream to look at: symbols, the widest field of blocks, or the lowest plane."""
+    streams, layout = model.streams(), model.layout
+    if not layout.fields:
+        return next(iter(streams))
+    return max(streams, key=lambda stream: streams[stream] * layout.per_word(stream))
 
 
 def count_symbols(archive: ArchiveReader, head: CodedHead) -> NDArray[np.int64]:
-    """Return counts of shape (models, 256), a model being a context or a frequency table.
-
-    The symbols are those of a float tensor, or the bytes of the lowest plane of another one.
-    """
+    """Return counts of the main stream, shape (models, 256), a model being a context or a table."""
     model = head.model
     groups = len(model.classes.tables) if model.classes else 1 << TABLE_BITS
     counts = np.zeros(groups * ALPHABET, np.int64)
-    for chunk in archive.spans(head):
-        words = archive.decode(head, chunk)
-        symbols = _symbols(words, head)
-        first = chunk * model.chunk_words
-        index = _models(head, first, len(symbols)) * ALPHABET + symbols
-        counts += np.bincount(index, minlength=len(counts))
+    for chunk in range(model.chunks):  # one at a time: a block may have hundreds of values
+        words = archive.decode(head, chunk, 1)
+        symbols, models = _symbols(words, head, chunk)
+        counts += np.bincount(models * ALPHABET + symbols, minlength=len(counts))
     return counts.reshape(groups, ALPHABET)
 
 
@@ -34,13 +38,24 @@ def entropy_bits(counts: NDArray[np.int64]) -> float:
     return float(-(counts * np.log2(share)).sum() / max(int(totals.sum()), 1))
 
 
-def _symbols(words: Bytes, head: CodedHead) -> NDArray[np.int64]:
+def _symbols(
+    words: Bytes, head: CodedHead, chunk: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the values of the main stream in a chunk and the model of each."""
     model, layout = head.model, head.model.layout
     if not layout.is_float:
-        return words.reshape(-1, layout.word_bytes)[:, 0].astype(np.int64)
+        stream, streams = main_stream(model), streams_of(words, layout)
+        values = streams[stream].astype(np.int64)
+        if stream in model.contextual:
+            return values, layout.classes(stream, streams).astype(np.int64)
+        return values, _table_of(head, chunk, stream)
     field = words.view(f"<u{layout.word_bytes}")
     value = (field >> field.dtype.type(layout.mantissa_bits - model.top_bits)).astype(np.int64)
-    return _windowed(value & ((1 << (layout.exponent_bits + model.top_bits)) - 1), model.form)
+    value &= (1 << (layout.exponent_bits + model.top_bits)) - 1
+    symbols = _windowed(value, model.form)
+    if model.classes:
+        return symbols, _classes(head, chunk, len(symbols))
+    return symbols, _table_of(head, chunk, "symbol")
 
 
 def _windowed(value: NDArray[np.int64], form: FloatFormat) -> NDArray[np.int64]:
@@ -49,14 +64,15 @@ def _windowed(value: NDArray[np.int64], form: FloatFormat) -> NDArray[np.int64]:
     return np.where((symbol < 0) | (symbol >= form.escape_limit), escape, symbol)
 
 
-def _models(head: CodedHead, first: int, count: int) -> NDArray[np.int64]:
-    """Return the model of each of ``count`` symbols from word ``first``."""
-    model = head.model
-    if model.classes:
-        block = Block(first, count, np.zeros(0, np.uint8))
-        for stage in head.pipeline.stages:
-            stage.prepare(block, model)
-        return block.streams["class"][:count].astype(np.int64)
-    chunks = (first + np.arange(count)) // model.chunk_words
-    tables = head.directory["segments"][:, 0] >> LENGTH_BITS & ((1 << TABLE_BITS) - 1)
-    return tables[chunks].astype(np.int64)
+def _classes(head: CodedHead, chunk: int, count: int) -> NDArray[np.int64]:
+    """Return the context of each of the ``count`` symbols of a chunk."""
+    block = Block(chunk * head.model.chunk_words, count, np.zeros(0, np.uint8))
+    for stage in head.pipeline.stages:
+        stage.prepare(block, head.model)
+    return block.streams["class"][:count].astype(np.int64)
+
+
+def _table_of(head: CodedHead, chunk: int, stream: str) -> NDArray[np.int64]:
+    """Return the number of the table that codes a stream of a chunk."""
+    entry = head.directory["segments"][chunk, list(head.model.streams()).index(stream)]
+    return np.asarray(entry >> LENGTH_BITS & ((1 << TABLE_BITS) - 1), np.int64)
