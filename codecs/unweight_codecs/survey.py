@@ -1,6 +1,6 @@
 """The first pass over a tensor: its histograms, region by region, and its digest."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -27,7 +27,7 @@ _MANY_VALUES = 16  # per block: such fields are counted on a sample of blocks
 class OrderedMap(Protocol):
     """Like ``map``, but perhaps in several threads."""
 
-    def __call__(self, work: Callable[[_T], _R], items: Iterable[_T], /) -> Iterator[_R]:
+    def __call__(self, work: Callable[[_T], _R], items: Sequence[_T], /) -> Iterator[_R]:
         """Yield ``work(item)`` in the order of the items."""
         ...
 

@@ -178,7 +178,7 @@ def header_report(tensors: tuple[TensorReport, ...]) -> HeaderReport:
                 "stages": [
                     {"name": "outlier", "configuration": {}},
                     {"name": "grid", "configuration": {"bits": 12}},
-                ]
+                ],
             },
         ),
         metadata={"format": "pt", "long": "x" * 1000},

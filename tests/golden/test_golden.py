@@ -8,25 +8,27 @@ import numpy as np
 import pytest
 
 from unweight_codecs.archive import ArchiveReader
+from unweight_codecs.archive.formats import FORMATS
 from unweight_codecs.archive.reader import CodedHead
 from unweight_codecs.entropy.directory import CODERS
+from unweight_codecs.layouts.blocks import PREDICTED
 from unweight_codecs.operations.compress import CompressOptions, compress
 from unweight_codecs.operations.decompress import decompress
 from unweight_codecs.operations.progress import NoProgress
 from unweight_codecs.operations.verify import verify
 from unweight_codecs.presets import PRESETS
-from unweight_codecs.tensor_spec import DTYPES
+from unweight_codecs.tensor_spec import BLOCK_DTYPES, DTYPES
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "golden"
-CODED = sorted(FOLDER.glob("*.unweight.safetensors"))
-ORIGINALS = sorted(set(FOLDER.glob("*.safetensors")) - set(CODED))
-LARGEST, LARGEST_TOTAL = 60_000, 400_000
+CODED = sorted(FOLDER.glob("*.unweight.*"))
+ORIGINALS = sorted({*FOLDER.glob("*.safetensors"), *FOLDER.glob("*.gguf")} - set(CODED))
+LARGEST, LARGEST_TOTAL = 80_000, 700_000
 
 golden = pytest.mark.parametrize("coded", CODED, ids=lambda path: path.name.split(".unweight")[0])
 
 
 def original_of(coded: Path) -> Path:
-    return FOLDER / f"{coded.name.split('.')[0]}.safetensors"
+    return FOLDER / f"{coded.name.split('.')[0]}{coded.suffix}"
 
 
 def test_there_are_golden_files() -> None:
@@ -81,9 +83,12 @@ class Seen:
         self.coders: set[str] = set()
         self.presets: set[str] = set()
         self.mantissa_bits: set[int] = set()
+        self.containers: set[str] = set()
+        self.predicted: set[str] = set()
         self.escapes = self.contexts = self.tables = self.chunks = 0
         for path in CODED:
             with ArchiveReader(path) as archive:
+                self.containers.add(archive.index.container)
                 self.presets |= {str(p["name"]).rstrip("*") for p in archive.manifest.pipelines}
                 for source, here in archive.tensors():
                     if archive.is_coded(source.spec.name):
@@ -94,6 +99,8 @@ class Seen:
         self.dtypes.add(model.spec.dtype)
         self.coders |= {CODERS[coder] for coder in np.unique(entries >> 28).tolist()}
         self.chunks = max(self.chunks, len(entries))
+        if model.contextual:
+            self.predicted.add(model.spec.dtype)
         self.tables = max(self.tables, *map(len, model.tables.values()), 0)
         if model.layout.is_float:
             self.mantissa_bits.add(model.top_bits)
@@ -104,7 +111,9 @@ class Seen:
 
 def test_golden_files_have_everything_the_format_has() -> None:
     seen = Seen()
-    assert seen.dtypes == set(DTYPES)
+    assert seen.containers == set(FORMATS)
+    assert seen.dtypes == {*DTYPES, *BLOCK_DTYPES}
+    assert seen.predicted == set(PREDICTED)
     assert seen.coders == set(CODERS)
     assert seen.presets == set(PRESETS)
     assert seen.escapes > 0

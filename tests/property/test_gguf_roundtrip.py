@@ -12,12 +12,18 @@ from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support import gguf_files
+from unweight_codecs.archive.writer import MIN_CODED_BYTES
 from unweight_codecs.containers.base import ContainerIndex, FileSource
 from unweight_codecs.containers.ggml_types import GGML_TYPES, GgmlType
-from unweight_codecs.containers.gguf import gaps, parse_index, read_index
+from unweight_codecs.containers.gguf import parse_index, read_index
 from unweight_codecs.containers.gguf_header import align, parse_header
 from unweight_codecs.containers.gguf_writer import PADDING_KEY, header_bytes, visible_keys
 from unweight_codecs.errors import FormatError
+from unweight_codecs.operations.compress import CompressOptions, compress
+from unweight_codecs.operations.decompress import decompress
+from unweight_codecs.operations.progress import NoProgress
+from unweight_codecs.presets import PRESETS
 
 # A busy machine must not fail a test.
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -59,7 +65,9 @@ class Tensor:
 
     @property
     def data(self) -> bytes:
-        return bytes(index % 251 for index in range(self.dtype.nbytes(self.shape)))
+        """Bytes that differ from their neighbours, but compress."""
+        size = self.dtype.nbytes(self.shape)
+        return bytes(index * index % 7 << 4 | index % 11 for index in range(size))
 
 
 Keys = dict[str, tuple[GGUFValueType, Any]]
@@ -256,6 +264,38 @@ def test_arbitrary_bytes_are_refused_or_whole(counts: tuple[int, int], rest: lis
         check_refused_or_whole(path)
 
 
+@settings(UNTIMED, max_examples=50)
+@given(
+    model=models(),
+    large=st.sampled_from(list(GGML_TYPES.values())),
+    preset=st.sampled_from(list(PRESETS)),
+    filler=st.binary(min_size=1, max_size=3),
+    last_padding=st.booleans(),
+)
+def test_operations_restore_the_file(
+    model: Model, large: GgmlType, preset: str, filler: bytes, last_padding: bool
+) -> None:
+    keys, tensors, alignment = model
+    rows = MIN_CODED_BYTES // large.block_bytes + 1
+    weight = Tensor("a large tensor", large, (rows, large.block_elements))
+    content = gguf_files.model_of(
+        encoded_keys(keys),
+        [
+            gguf_files.NewTensor(each.name.encode(), each.dtype.id, each.shape[::-1], each.data)
+            for each in (*tensors, weight)
+        ],
+        alignment,
+        filler=filler,
+        last_padding=last_padding,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        source, coded, restored = (Path(folder, name) for name in ("source", "coded", "restored"))
+        source.write_bytes(content)
+        compress(source, coded, CompressOptions(preset, threads=1), NoProgress())
+        decompress(coded, restored, threads=1, force=False, progress=NoProgress())
+        assert restored.read_bytes() == content
+
+
 def check_refused_or_whole(path: Path) -> None:
     try:
         index = index_of(path)
@@ -263,7 +303,7 @@ def check_refused_or_whole(path: Path) -> None:
         assert str(error).isprintable()  # noqa: PT017 - both outcomes are fine
         return
     assert index.header == path.read_bytes()[: len(index.header)]
-    spans = [(entry.offset, entry.nbytes) for entry in index.tensors] + list(gaps(index))
+    spans = [(entry.offset, entry.nbytes) for entry in index.tensors] + list(index.gaps())
     covered = len(index.header)
     for offset, length in sorted(spans):
         assert offset == covered

@@ -13,7 +13,6 @@ from unweight_codecs.containers.base import ContainerIndex, FileSource
 from unweight_codecs.containers.ggml_types import GGML_TYPES
 from unweight_codecs.containers.gguf import read_index
 from unweight_codecs.containers.gguf_values import ValueType
-from unweight_codecs.kernels.base import Bytes
 
 F32, Q4_0, Q4_1, I8, BF16 = 0, 2, 3, 24, 30  # ids of GGML types
 
@@ -131,8 +130,7 @@ def blocks(type_id: int, count: int, seed: int) -> bytes:
     """Return blocks whose half bytes are normally distributed, so that they compress."""
     shape = (2, count * GGML_TYPES[type_id].block_bytes)
     low, high = np.clip(np.random.default_rng(seed).normal(8, 2, shape), 0, 15).astype(np.uint8)
-    packed: Bytes = low | high << 4
-    return packed.tobytes()
+    return np.asarray(low | high << 4, np.uint8).tobytes()
 
 
 def vocabulary(count: int) -> bytes:

@@ -23,7 +23,7 @@ from tests.support.gguf_files import (
     write_and_read,
 )
 from unweight_codecs.containers.base import ContainerIndex, FileSource
-from unweight_codecs.containers.gguf import MAX_TEXT_BYTES, gaps, parse_index, read_index
+from unweight_codecs.containers.gguf import MAX_TEXT_BYTES, parse_index, read_index
 from unweight_codecs.containers.gguf_header import (
     MAX_ALIGNMENT,
     parse_header,
@@ -40,6 +40,11 @@ Read = Callable[[bytes], ContainerIndex]
 def read(tmp_path: Path) -> Read:
     """Return a function that reads the index of a file with the given content."""
     return partial(write_and_read, tmp_path / "model.gguf")
+
+
+def gaps(index: ContainerIndex) -> tuple[tuple[int, int], ...]:
+    """Return (offset, length) of the bytes after the header that belong to no tensor."""
+    return tuple(gap for gap in index.gaps() if gap[1])
 
 
 # --- what is accepted -----------------------------------------------------------------------

@@ -188,15 +188,9 @@ def test_bytes_after_the_end(check: Check, extra: bytes, intact: Intact, damaged
 
 @CHECKS
 def test_chunks_in_another_order(check: Check, intact: Intact, damaged: Path) -> None:
-    damaged.write_bytes(intact.data)
+    data = intact.data
     first, second, third, *_ = chunk_starts(intact.archive)
-    swapped = (
-        intact.data[:first]
-        + intact.data[second:third]
-        + intact.data[first:second]
-        + intact.data[third:]
-    )
-    damaged.write_bytes(swapped)
+    damaged.write_bytes(data[:first] + data[second:third] + data[first:second] + data[third:])
     with pytest.raises(IntegrityError):
         check(damaged)
 

@@ -4,12 +4,15 @@ import hashlib
 import os
 import re
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.support.gguf_files import Q4_1, NewTensor, blocks, key, model_of, small_gguf
 from tests.support.models import gaussian, small_model, write_model
+from unweight_codecs.containers.gguf_values import ValueType
 from unweight_codecs.errors import FormatError, IntegrityError, UnweightError, UsageError
 from unweight_codecs.operations.compress import CompressOptions, compress
 from unweight_codecs.operations.decompress import decompress
@@ -269,3 +272,45 @@ def test_a_leftover_of_a_killed_run_is_no_model(sharded: Path) -> None:
     (folder / "model.safetensors").write_bytes(b"half a file")
     report = packed(sharded)
     assert {Path(file.source).name for file in report.files} == {*SHARDS, "Diffusion.SafeTensors"}
+
+
+def test_gguf_models_of_one_and_of_several_files(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for number in range(2):
+        keys = [
+            key(b"split.no", ValueType.UINT16, struct.pack("<H", number)),
+            key(b"split.count", ValueType.UINT16, struct.pack("<H", 2)),
+        ]
+        weight = NewTensor(b"w%d" % number, Q4_1, (320, 100), blocks(Q4_1, 1000, number))
+        path = folder / f"big-{number + 1:05}-of-00002.gguf"
+        path.write_bytes(model_of(keys, [weight]))
+    small_gguf(folder / "Small.GGUF")
+    small_model(folder / "model.safetensors")
+    (folder / "README.md").write_text("about")
+    before = contents(folder)
+    report = packed(folder)
+    assert {file.container for file in report.files} == {"gguf", "safetensors"}
+    assert (len(report.files), report.carried_files) == (4, 1)
+    coded = Path(report.target)
+    assert compared(coded, folder).carried_files == 1
+    unpacked(coded, tmp_path / "restored")
+    assert contents(tmp_path / "restored") == before
+
+
+def test_a_part_may_be_compressed_alone(tmp_path: Path) -> None:
+    source = small_gguf(tmp_path / "m-00001-of-00002.gguf")
+    coded = Path(packed(source).target)
+    assert coded.name == "m-00001-of-00002.unweight.gguf"
+    assert unpacked(coded, tmp_path / "restored").source_bytes == coded.stat().st_size
+    assert (tmp_path / "restored").read_bytes() == source.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("write", "name"),
+    [(small_gguf, "blob.unweight.gguf"), (small_model, "blob.unweight.safetensors")],
+)
+def test_a_file_without_a_suffix_gets_that_of_its_content(
+    write: Callable[[Path], Path], name: str, tmp_path: Path
+) -> None:
+    assert Path(packed(write(tmp_path / "blob")).target) == tmp_path / name

@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from tests.support.gguf_files import file_of
 from unweight_codecs.containers import snapshot as snapshot_module
 from unweight_codecs.containers.safetensors import header_bytes
 from unweight_codecs.containers.shard_index import MAX_INDEX_BYTES
@@ -86,7 +87,8 @@ def test_subfolders_are_part_of_the_model(tmp_path: Path) -> None:
 
 def test_capitals_of_the_suffix_do_not_matter(tmp_path: Path) -> None:
     write_model(tmp_path / "m.SafeTensors", "x")
-    assert paths(open_snapshot(tmp_path).models) == ["m.SafeTensors"]
+    (tmp_path / "m.GGUF").write_bytes(file_of())
+    assert paths(open_snapshot(tmp_path).models) == ["m.GGUF", "m.SafeTensors"]
 
 
 def test_hidden_and_leftover_files_are_carried_unread(tmp_path: Path) -> None:
@@ -94,8 +96,10 @@ def test_hidden_and_leftover_files_are_carried_unread(tmp_path: Path) -> None:
     leftovers = [
         ".cache/m.safetensors",
         ".git/config",
+        ".m.gguf",
         ".m.safetensors.index.json",
         ".tmp_m.safetensors",
+        "m.gguf.part",
         "m.safetensors.incomplete",
         "pytorch_model.bin",
         "sub/.hidden/m.safetensors",
@@ -127,7 +131,7 @@ def test_directory_may_be_given_through_a_link(sharded: Path, tmp_path: Path) ->
 
 
 def test_empty_directory(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match=r"no model found .*\*\.safetensors"):
+    with pytest.raises(FormatError, match=r"no model found .*\*\.safetensors and \*\.gguf"):
         open_snapshot(tmp_path)
 
 
@@ -146,6 +150,12 @@ def test_missing_path(tmp_path: Path) -> None:
 def test_other_file_is_no_snapshot(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="neither a directory nor"):
         open_snapshot(write_model(tmp_path / "m.safetensors", "x"))
+
+
+def test_a_gguf_model_lacks_a_part(tmp_path: Path) -> None:
+    (tmp_path / "m-00001-of-00002.gguf").write_bytes(file_of())
+    with pytest.raises(FormatError, match=r"m-00002-of-00002\.gguf: is missing"):
+        open_snapshot(tmp_path)
 
 
 # --- the index of a sharded model -----------------------------------------------------------

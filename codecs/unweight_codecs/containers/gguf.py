@@ -54,19 +54,6 @@ def parse_index(header: bytes, size: int) -> ContainerIndex:
     return _index(header, parsed, size)
 
 
-def gaps(index: ContainerIndex) -> tuple[tuple[int, int], ...]:
-    """Return (offset, length) of each run of bytes after the header that belongs to no tensor."""
-    found = []
-    covered = len(index.header)
-    for tensor in index.tensors:
-        if tensor.offset > covered:
-            found.append((covered, tensor.offset - covered))
-        covered = tensor.offset + tensor.nbytes
-    if index.size > covered:
-        found.append((covered, index.size - covered))
-    return tuple(found)
-
-
 def _index(header: bytes, parsed: GgufHeader, size: int) -> ContainerIndex:
     tensors = [_entry(tensor, parsed, size) for tensor in parsed.tensors]
     tensors.sort(key=lambda entry: (entry.offset, entry.nbytes))

@@ -8,10 +8,12 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from unweight_codecs.containers.boundary import Boundary
+from unweight_codecs.containers.gguf_splits import check_splits
 from unweight_codecs.containers.shard_index import check_shard, read_shard_index
 from unweight_codecs.errors import FormatError, ResourceError, quoted
 
-MODEL_SUFFIX: Final = ".safetensors"
+SHARD_SUFFIX: Final = ".safetensors"
+MODEL_SUFFIXES: Final = (SHARD_SUFFIX, ".gguf")
 INDEX_SUFFIX: Final = ".safetensors.index.json"
 MAX_ENTRIES: Final = 100_000  # links to directories can multiply a small tree without end
 
@@ -41,8 +43,9 @@ def open_snapshot(path: Path) -> Snapshot:
     """List and check a model directory, or the shards that a ``*.safetensors.index.json`` names.
 
     Raises:
-        FormatError: No model, an index that disagrees with its shards, a link that leads outside,
-            or a file that is neither a regular file nor a directory.
+        FormatError: No model, an index that disagrees with its shards, a GGUF model of which a part
+            is missing or of another model, a link that leads outside, or a file that is neither a
+            regular file nor a directory.
         ResourceError: Something cannot be read.
     """
     if stat.S_ISDIR(_mode_of(path)):
@@ -59,10 +62,12 @@ def open_snapshot(path: Path) -> Snapshot:
     if not snapshot.models:
         raise FormatError(
             f"{path}: no model found",
-            hint=f"looked for *{MODEL_SUFFIX} files, hidden ones excepted",
+            hint=f"looked for {' and '.join(f'*{suffix}' for suffix in MODEL_SUFFIXES)} files, "
+            "hidden ones excepted",
         )
     for index in indexes:
         _check_index(snapshot, index)
+    check_splits(snapshot.root, snapshot.models)
     return snapshot
 
 
@@ -79,9 +84,9 @@ def _check_index(snapshot: Snapshot, index: PurePosixPath) -> None:
             raise FormatError(
                 f"{index_path}: shard {quoted(str(shard))} is missing", hint="download it as well"
             )
-        if not _is_model(relative):
+        if not _is_model(relative, SHARD_SUFFIX):
             raise FormatError(
-                f"{index_path}: shard {quoted(str(shard))} is not a visible *{MODEL_SUFFIX} file"
+                f"{index_path}: shard {quoted(str(shard))} is not a visible *{SHARD_SUFFIX} file"
             )
         check_shard(snapshot.resolve(relative), tensors, index_path)
 
@@ -145,8 +150,8 @@ def _is_hidden(file: PurePosixPath) -> bool:
     return any(part.startswith(".") for part in file.parts)
 
 
-def _is_model(file: PurePosixPath) -> bool:
-    return file.name.lower().endswith(MODEL_SUFFIX) and not _is_hidden(file)
+def _is_model(file: PurePosixPath, suffix: str | tuple[str, ...] = MODEL_SUFFIXES) -> bool:
+    return file.name.lower().endswith(suffix) and not _is_hidden(file)
 
 
 def _is_index(file: PurePosixPath) -> bool:

@@ -174,7 +174,8 @@ def _encode_rans(block: Block, model: Model, stream: str, varied: list[int]) -> 
     if values.size != padded(total):
         values = buffers.empty(padded(total))
         values[:total] = block.streams[stream]
-    values[total:] = np.argmax(tables[0 if classes is not None else int(wanted["table"][-1])])
+    if values.size > total:  # otherwise they may be the caller's own words
+        values[total:] = np.argmax(tables[0 if classes is not None else int(wanted["table"][-1])])
     coded = kernels().rans_encode(values, wanted, tables, classes)
     return {
         i: Segment(

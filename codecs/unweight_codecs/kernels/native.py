@@ -12,8 +12,8 @@ from unweight_codecs.errors import IntegrityError, UnweightError
 from unweight_codecs.kernels import buffers
 from unweight_codecs.kernels.base import (
     ALPHABET,
+    LANES,
     SEGMENT,
-    STATE_LOW,
     Bytes,
     FloatFormat,
     Frequencies,
@@ -265,7 +265,7 @@ class NativeKernels:
         classes: Bytes | None,
     ) -> Bytes:
         """Encode 32 lanes at a time."""
-        room = sum(2 * padded(n) + 4 * 32 + 8 for n in segments["count"].tolist())
+        room = sum(2 * padded(n) + 4 * LANES + 8 for n in segments["count"].tolist())
         out = buffers.empty(room)
         used = self._library.uw_rans_encode(
             symbols.ctypes.data, segments.ctypes.data, len(segments),
@@ -327,7 +327,6 @@ def supported(library: ctypes.CDLL, name: str) -> bool:
 __all__ = [
     "CHUNK16",
     "INSTRUCTION_SETS",
-    "STATE_LOW",
     "NativeKernels",
     "find_library",
     "load_library",

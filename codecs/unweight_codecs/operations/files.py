@@ -6,7 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from unweight_codecs.containers.snapshot import MODEL_SUFFIX, is_index_path, open_snapshot
+from unweight_codecs.containers.base import FileSource
+from unweight_codecs.containers.snapshot import is_index_path, open_snapshot
+from unweight_codecs.containers.sniff import sniff
 from unweight_codecs.errors import UsageError
 from unweight_codecs.output import atomic_directory
 
@@ -70,15 +72,19 @@ def target_directory(job: Job, target: Path) -> Iterator[Path]:
 
 
 def compressed_name(source: Path) -> Path:
-    """Return where ``compress`` writes by default."""
+    """Return where ``compress`` writes by default; a file without a suffix gets one."""
     if source.is_dir():
         source = source.resolve() if source.name in ("", ".", "..") else source
         return source.with_name(source.name + MARK)
     name = source.name
     if is_index_path(source):
         return source.with_name(name[: -len(".safetensors.index.json")] + MARK)
-    stem, suffix = source.stem, source.suffix
-    return source.with_name(f"{stem}{MARK}{suffix or MODEL_SUFFIX}")
+    return source.with_name(f"{source.stem}{MARK}{source.suffix or _usual_suffix(source)}")
+
+
+def _usual_suffix(model: Path) -> str:
+    with FileSource(model) as file:
+        return f".{sniff(file)}"
 
 
 def restored_name(source: Path) -> Path:

@@ -2,7 +2,7 @@
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Self, TypeVar
@@ -33,8 +33,11 @@ class Workers:
         self.threads = thread_count(threads)
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="unweight")
 
-    def ordered(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    def ordered(self, work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
         """Yield ``work(item)`` in the order of the items; at most threads + 1 are under way."""
+        if self.threads == 1 or len(items) == 1:  # a hand-over takes longer than a small span
+            yield from map(work, items)
+            return
         pending: deque[Future[R]] = deque()
         try:
             for item in items:
