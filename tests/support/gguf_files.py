@@ -126,10 +126,11 @@ def model_of(
     return file_of(keys, table, data, alignment, version)
 
 
-def blocks(type_id: int, count: int, seed: int) -> bytes:
+def blocks(type_id: int, count: int, seed: int, mean: float = 8, spread: float = 2) -> bytes:
     """Return blocks whose half bytes are normally distributed, so that they compress."""
     shape = (2, count * GGML_TYPES[type_id].block_bytes)
-    low, high = np.clip(np.random.default_rng(seed).normal(8, 2, shape), 0, 15).astype(np.uint8)
+    values = np.random.default_rng(seed).normal(mean, spread, shape)
+    low, high = np.clip(values, 0, 15).astype(np.uint8)
     return np.asarray(low | high << 4, np.uint8).tobytes()
 
 
