@@ -28,7 +28,7 @@ test: $(VENV)/installed-test ## run the tests on the fastest kernels of this mac
 test-reference: $(VENV)/installed-test ## run the tests that reach a kernel on the NumPy reference
 	UNWEIGHT_KERNEL=reference $(PYTEST) -m "not slow" tests/unit tests/property tests/golden $(ARGS)
 
-test-slow: $(VENV)/installed-test ## run the tests that take minutes or gigabytes
+test-slow: $(VENV)/installed-test $(VENV)/installed-llama ## run the tests that take minutes or gigabytes
 	$(PYTEST) -m slow $(ARGS)
 
 check: $(VENV)/installed-dev ## lint, formatting, types, import contracts
@@ -65,7 +65,7 @@ $(VENV)/installed-base: $(VENV)/pyvenv.cfg $(BUILD_INPUTS)
 	$(PIP) install --quiet --editable .
 	@touch $@
 
-$(VENV)/installed-test $(VENV)/installed-dev $(VENV)/installed-bench: \
+$(VENV)/installed-test $(VENV)/installed-llama $(VENV)/installed-dev $(VENV)/installed-bench: \
 $(VENV)/installed-%: $(VENV)/pyvenv.cfg $(BUILD_INPUTS)
 	$(PIP) install --quiet --editable '.[$*]'
 	@touch $@

@@ -1,19 +1,16 @@
 """The command line: its wiring, and the one place where exceptions become exit codes."""
 
-import signal
 import sys
-from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
+from unweight_cli import interruption
 from unweight_cli.commands import bench, codecs, compress, decompress, doctor, inspect, verify
 from unweight_cli.console import write
 from unweight_cli.failures import INTERRUPTED_EXIT, explain, report
 from unweight_cli.options import examples
 from unweight_codecs import __version__
-
-TERMINATED_EXIT = 128 + signal.SIGTERM
 
 EXAMPLES = examples(
     "unweight compress model.safetensors",
@@ -80,22 +77,17 @@ def _help_without_command(context: typer.Context) -> None:
         write(context.get_help() + "\n")
 
 
-def main() -> NoReturn:
-    """Run the command line of this process and end the process with its exit code."""
-    signal.signal(signal.SIGTERM, _terminate)
-    _tolerate_any_character()
-    sys.exit(run(sys.argv[1:]))
-
-
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code. Errors are reported, not raised."""
     # Read here and not from the parsed options, so that they also serve a line that does not parse.
     flags = set(arguments[: arguments.index("--")] if "--" in arguments else arguments)
     try:
         code = app(arguments, prog_name="unweight", standalone_mode=False)
-    except (Exception, KeyboardInterrupt) as error:
+    except (Exception, KeyboardInterrupt, interruption.Interruption) as raised:
+        # Some libraries raise an error of their own from an interruption.
+        error = interruption.received() or raised
         if "--debug" in flags:
-            sys.excepthook(type(error), error, error.__traceback__)
+            sys.excepthook(type(raised), raised, raised.__traceback__)
         return _report(error, flags)
     if code == INTERRUPTED_EXIT:  # typer has caught the interrupt and hands over this number
         return _report(KeyboardInterrupt(), flags)
@@ -106,15 +98,3 @@ def _report(error: BaseException, flags: set[str]) -> int:
     failure = explain(error)
     report(failure, as_json="--json" in flags)
     return failure.exit_code
-
-
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    """End as on any error, so that temporary files are removed on the way out."""
-    sys.exit(TERMINATED_EXIT)
-
-
-def _tolerate_any_character() -> None:
-    """Print a replacement for what a stream's encoding lacks, instead of failing."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")

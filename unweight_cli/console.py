@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
+from unweight_cli.streams import discard
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
@@ -42,10 +44,10 @@ def write(text: str) -> None:
         # Flushed here, where a full disk is still reported like any other error.
         sys.stdout.flush()
     except BrokenPipeError:
-        # What is left in the buffer must go somewhere when the interpreter shuts down.
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
-        os.close(null)
+        discard(sys.stdout)
+    except OSError:
+        discard(sys.stdout)
+        raise
 
 
 def open_console(stream: TextIO) -> "Console":

@@ -1,13 +1,15 @@
 """What a failed run tells its caller: an exit code and one line, or one JSON document."""
 
 import json
-import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
 import typer
 
 from unweight_cli.console import write
+from unweight_cli.interruption import Interruption
+from unweight_cli.streams import complain
 from unweight_cli.units import printable
 from unweight_codecs.errors import ResourceError, UnweightError, UsageError
 
@@ -52,6 +54,8 @@ def explain(error: BaseException) -> Failure:
         return Failure(type(error).__name__, error.message, error.hint, error.exit_code)
     if isinstance(error, PARSING_ERROR):
         return _explain_parsing(error)
+    if isinstance(error, Interruption):
+        return Failure("Interrupted", error.word, "", error.exit_code)
     if isinstance(error, KeyboardInterrupt):
         return Failure("Interrupted", "interrupted", "", INTERRUPTED_EXIT)
     if isinstance(error, MemoryError):
@@ -70,9 +74,11 @@ def explain(error: BaseException) -> Failure:
 
 def report(failure: Failure, *, as_json: bool) -> None:
     """Print ``failure``: the line on stderr, and the document on stdout for ``--json``."""
-    print(failure.line, file=sys.stderr)
+    complain(failure.line)
     if as_json:
-        write(json.dumps(failure.to_dict(), indent=2) + "\n")
+        # Where stdout is full, too, the line has said what there is to say.
+        with suppress(OSError):
+            write(json.dumps(failure.to_dict(), indent=2) + "\n")
 
 
 def _explain_parsing(error: Exception) -> Failure:

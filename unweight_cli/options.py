@@ -8,27 +8,49 @@ import typer
 from unweight_codecs.errors import UsageError
 
 MAX_THREADS = 256
+MODEL_SUFFIXES = (".safetensors", ".gguf")
 
-# ``readable=False`` in all paths: typer would report a missing permission as a usage error.
+
+def input_path(text: str) -> Path:
+    """Return the path that an argument gives; an empty one is not the current directory."""
+    if not text:
+        raise UsageError("a path is empty", hint="is a variable of the shell unset?")
+    return Path(text)
+
+
+def output_path(text: str) -> Path:
+    """Return the path that ``--output`` gives."""
+    if text == "-":
+        raise UsageError(
+            "-o -: the result cannot go to stdout, since it is checked before it appears",
+            hint="name a file; ./- is one called '-'",
+        )
+    return input_path(text)
+
+
+# Parsers of our own, since typer's would report a missing permission as a usage error, too.
 Checkpoint = Annotated[
     Path,
     typer.Argument(
         metavar="PATH",
         show_default=False,
-        readable=False,
+        parser=input_path,
         help="A .safetensors or .gguf file, a model directory or a .safetensors.index.json.",
     ),
 ]
 File = Annotated[
     Path,
     typer.Argument(
-        metavar="PATH", show_default=False, readable=False, help="A .safetensors or .gguf file."
+        metavar="PATH",
+        show_default=False,
+        parser=input_path,
+        help="A .safetensors or .gguf file.",
     ),
 ]
 Output = Annotated[
     Path | None,
     typer.Option(
-        "--output", "-o", metavar="OUT", readable=False, help="Where to write the result."
+        "--output", "-o", metavar="OUT", parser=output_path, help="Where to write the result."
     ),
 ]
 Threads = Annotated[
@@ -66,6 +88,21 @@ def require_exists(path: Path) -> None:
         raise UsageError(f"{path}: {reason}") from None
     except OSError:
         return
+
+
+def require_file(path: Path) -> None:
+    """Raise UsageError unless there is something other than a directory at ``path``."""
+    require_exists(path)
+    if path.is_dir():
+        raise UsageError(f"{path}: is a directory", hint=_name_one_inside(path))
+
+
+def _name_one_inside(folder: Path) -> str:
+    try:
+        models = [path for path in folder.iterdir() if path.suffix in MODEL_SUFFIXES]
+    except OSError:
+        models = []
+    return f"name a file inside it, like {min(models)}" if models else "name a model file"
 
 
 def complete_preset(incomplete: str) -> list[str]:

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from unweight_cli import interruption
 from unweight_cli.console import open_console
 from unweight_cli.units import printable
-from unweight_codecs.operations.progress import NoProgress, Progress
+from unweight_codecs.operations.progress import Progress
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -21,13 +22,29 @@ TITLE_WIDTH = 28
 def progress_bars(*, quiet: bool = False) -> Iterator[Progress]:
     """Yield a progress display; whatever it drew is gone when the context ends."""
     if quiet or not sys.stderr.isatty():
-        yield NoProgress()
+        yield HiddenProgress()
         return
     with _open_bars() as bars:
         yield BarProgress(bars)
 
 
-class BarProgress:
+class HiddenProgress:
+    """Shows nothing; each call ends the run when a signal has asked for that."""
+
+    def begin(self, title: str, total: int) -> None:
+        """Raise Interruption after a signal."""
+        interruption.check()
+
+    def advance(self, nbytes: int) -> None:
+        """Raise Interruption after a signal."""
+        interruption.check()
+
+    def finish(self) -> None:
+        """Raise Interruption after a signal."""
+        interruption.check()
+
+
+class BarProgress(HiddenProgress):
     """Shows one task at a time as a bar."""
 
     def __init__(self, bars: "Bars") -> None:
@@ -37,17 +54,16 @@ class BarProgress:
 
     def begin(self, title: str, total: int) -> None:
         """Replace the current bar by one for ``total`` bytes."""
+        super().begin(title, total)
         if self._task is not None:
             self._bars.remove_task(self._task)
         self._task = self._bars.add_task(_shortened(printable(title)), total=total)
 
     def advance(self, nbytes: int) -> None:
         """Move the bar by ``nbytes``."""
+        super().advance(nbytes)
         if self._task is not None:
             self._bars.advance(self._task, nbytes)
-
-    def finish(self) -> None:
-        """Leave the full bar until the next task begins or the display ends."""
 
 
 def _open_bars() -> "Bars":

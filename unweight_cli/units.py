@@ -58,3 +58,10 @@ def printable(text: str) -> str:
         char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
         for char in text
     )
+
+
+def shortened(text: str, limit: int = 160) -> str:
+    """Return ``text`` as ``printable`` does, with at most ``limit`` of its characters."""
+    if len(text) <= limit:
+        return printable(text)
+    return f"{printable(text[:limit])}… ({len(text):,} characters)"

@@ -104,6 +104,14 @@ class Model:
         return streams | {"escape": 8 * form.escape_bytes}
 
 
+def most_streams(layout: WordLayout) -> int:
+    """Return the most streams that words of a layout can have, whatever the model."""
+    if not layout.is_float:
+        return len(layout.plain_streams())
+    planes = -(-(1 + layout.mantissa_bits) // 8)  # the last of them may be the stream ``top``
+    return planes + len(("symbol", "escape"))
+
+
 @dataclass(frozen=True, slots=True)
 class ClassMap:
     """A coding context per weight: ``class_of_sum[row_scale + column_scale]``.
@@ -219,4 +227,5 @@ __all__ = [
     "Model",
     "Stage",
     "TensorView",
+    "most_streams",
 ]

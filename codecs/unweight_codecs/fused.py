@@ -59,6 +59,7 @@ def decode(block: Block, model: Model, located: NDArray[np.void], native: Native
         escapes = segments.segment_bytes(block, row[list(streams).index(escape)])
         if row["coder"][-1] != RAW or escapes.size % form.escape_bytes:
             raise IntegrityError("a chunk's escapes are damaged")
+        segments.check_escapes(escapes, form)
         native.patch(symbols, count, form, escapes, words)
 
 
@@ -85,6 +86,8 @@ def decode16(block: Block, model: Model, located: NDArray[np.void], native: Nati
         return False
     for k in raw:
         segments.check_raw(located[:, k], model.streams()[streams[k]])
+    for escapes in located[:, -1]:
+        segments.check_escapes(segments.segment_bytes(block, escapes), form)
     chunks = np.zeros(len(located), CHUNK16)
     for name in ("offset", "length", "table", "count"):
         chunks["symbol"][name] = located[name][:, 0]

@@ -26,6 +26,9 @@ MANIFEST_KEY: Final = "unweight.manifest"
 DIGEST_KEY: Final = "unweight.digest"
 GENERATOR: Final = f"unweight {__version__}"
 MODE_LOSSLESS: Final = "lossless"
+MAX_SOURCE_HEADER: Final = safetensors.MAX_HEADER_BYTES + 8
+STORED: Final = "stored"  # what reports call a tensor without a pipeline
+MAX_SPARE_PIPELINES: Final = 1000  # more than there are tensors: rules that no tensor matched
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _XXH3 = re.compile(r"[0-9a-f]{16}")
@@ -57,6 +60,7 @@ class Manifest:
         stored_digests: XXH3-64 of every other tensor, by name.
         padding: Bytes of the original that belong to no tensor; empty when they are all zero.
         generator: Program and version that wrote the file.
+        format: Major and minor version of the file.
     """
 
     source: ContainerIndex
@@ -66,6 +70,7 @@ class Manifest:
     stored_digests: dict[str, str]
     padding: bytes = b""
     generator: str = GENERATOR
+    format: tuple[int, int] = (FORMAT_MAJOR, FORMAT_MINOR)
 
     def digest_of(self, name: str) -> str:
         """Return the XXH3-64 of the original bytes of a tensor."""
@@ -96,7 +101,7 @@ class Manifest:
         document: dict[str, Any] = {
             "epsilon": 0,
             "features": [],
-            "format": [FORMAT_MAJOR, FORMAT_MINOR],
+            "format": list(self.format),
             "generator": self.generator,
             "mode": MODE_LOSSLESS,
             "pipelines": list(self.pipelines),
@@ -127,10 +132,13 @@ class Manifest:
         return json.dumps(document, sort_keys=True, separators=(",", ":"))
 
 
-def parse_manifest(text: str, packed_header: bytes = b"") -> Manifest:
+def parse_manifest(
+    text: str, packed_header: bytes = b"", header_limit: int = MAX_SOURCE_HEADER
+) -> Manifest:
     """Parse and check a manifest; ``packed_header`` is what it does not hold of the source header.
 
-    Raises FormatError when it needs a newer version, IntegrityError when it is damaged.
+    A source header above ``header_limit`` bytes is refused before it is decompressed. Raises
+    FormatError when the manifest needs a newer version, IntegrityError when it is damaged.
     """
     try:
         document = parse_object(text.encode("utf-8"), "manifest")
@@ -138,7 +146,7 @@ def parse_manifest(text: str, packed_header: bytes = b"") -> Manifest:
         raise IntegrityError(f"the manifest is damaged: {error}") from None
     _check_version(document)
     try:
-        return _parse(document, packed_header)
+        return _parse(document, packed_header, header_limit)
     except FormatError as error:
         raise IntegrityError(f"the manifest's source header is damaged: {error}") from None
     except (AttributeError, KeyError, TypeError, ValueError, binascii.Error) as error:
@@ -160,7 +168,7 @@ def _check_version(document: Mapping[str, Any]) -> None:
         )
     if version[0] < 1 or version[1] < 0:
         raise IntegrityError("the manifest names an impossible format version")
-    features = document.get("features", [])
+    features = document.get("features")
     if not isinstance(features, list):
         raise IntegrityError(f"the manifest's features are not a list but {quoted(features)}")
     unknown = sorted(set(map(str, features)) - KNOWN_FEATURES)
@@ -169,23 +177,29 @@ def _check_version(document: Mapping[str, Any]) -> None:
             f"the file, written by {generator}, uses {quoted(unknown)}, unknown to {GENERATOR}",
             hint="upgrade unweight",
         )
-    if document.get("mode") != MODE_LOSSLESS or document.get("epsilon") != 0:
+    epsilon = document.get("epsilon")
+    if type(epsilon) not in (int, float):  # not isinstance: false is no number
+        raise IntegrityError(f"the manifest's epsilon is not a number but {quoted(epsilon)}")
+    mode = document.get("mode")
+    if not isinstance(mode, str):
+        raise IntegrityError(f"the manifest's mode is not text but {quoted(mode)}")
+    if mode != MODE_LOSSLESS or epsilon != 0:
         raise FormatError(
-            f"the file has mode {quoted(document.get('mode'))}, which {GENERATOR} does not know",
+            f"the file has mode {quoted(mode)}, which {GENERATOR} does not know",
             hint="upgrade unweight",
         )
 
 
-def _parse(document: Mapping[str, Any], packed_header: bytes) -> Manifest:
+def _parse(document: Mapping[str, Any], packed_header: bytes, header_limit: int) -> Manifest:
     source = document["source"]
     size, header_bytes = _size(source["size"]), _size(source["header_bytes"])
-    if header_bytes > safetensors.MAX_HEADER_BYTES + 8 or header_bytes > size:
+    if header_bytes > min(size, header_limit):
         raise ValueError("the source header has an impossible size")
     packed = packed_header[: _size(source.get("header_packed", 0))]
     packed = base64.b64decode(source["header"], validate=True) or packed
     header = zstd.decompress(packed, header_bytes)
     index = _PARSERS[source["container"]](header, size)
-    pipelines = tuple(dict(pipeline) for pipeline in document["pipelines"])
+    pipelines = _pipelines(document["pipelines"], len(index.tensors))
     names = [entry.spec.name for entry in index.tensors]
     specs = {entry.spec.name: entry.spec for entry in index.tensors}
     coded = {}
@@ -207,7 +221,21 @@ def _parse(document: Mapping[str, Any], packed_header: bytes) -> Manifest:
     if padding:
         padding = zstd.decompress(padding, sum(length for _, length in index.gaps()))
     sha256 = _match(_SHA256, source["sha256"])
-    return Manifest(index, sha256, pipelines, coded, stored, padding, str(document["generator"]))
+    generator, (major, minor) = str(document["generator"]), document["format"]
+    return Manifest(
+        index, sha256, pipelines, coded, stored, padding, generator, format=(major, minor)
+    )
+
+
+def _pipelines(values: list[Any], tensors: int) -> tuple[dict[str, Any], ...]:
+    if len(values) > tensors + MAX_SPARE_PIPELINES:
+        raise ValueError(f"{len(values)} pipelines are too many for {tensors} tensors")
+    pipelines = tuple(dict(value) for value in values)
+    for pipeline in pipelines:
+        name = pipeline["name"]
+        if not isinstance(name, str) or name in ("", STORED):
+            raise ValueError(f"a pipeline has the impossible name {quoted(name)}")
+    return pipelines
 
 
 @functools.lru_cache(maxsize=1)  # asked for once for every header that is written

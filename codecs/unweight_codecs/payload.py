@@ -28,7 +28,7 @@ class Head:
     """A parsed head: the stages' sections and the bytes of the directory with its padding."""
 
     sections: tuple[bytes, ...]
-    directory: bytes
+    directory: memoryview
     length: int
 
 
@@ -63,15 +63,19 @@ def parse_head(head: bytes) -> Head:
     """Check a head's checksum and structure, and return its parts."""
     length = peek_length(head, len(head))
     _, _, checksum, *lengths, zero = _FIXED.unpack_from(head)
-    blank = bytearray(head[:length])
-    _CHECKSUM.pack_into(blank, _CHECKSUM_AT, 0)
-    if xxhash.xxh3_64_intdigest(bytes(blank)) != checksum or zero:
+    view = memoryview(head)[:length]  # heads of large tensors are not worth a copy
+    digest = xxhash.xxh3_64(view[:_CHECKSUM_AT])
+    digest.update(bytes(_CHECKSUM.size))
+    digest.update(view[_CHECKSUM_AT + _CHECKSUM.size :])
+    if digest.intdigest() != checksum or zero:
         raise IntegrityError("the head of a coded tensor is damaged: wrong checksum")
     at, sections = _FIXED.size, []
     for size in lengths:
         sections.append(head[at : at + size])
         at += size
-    at += -at % 8
+    end, at = at, at + -at % 8
     if at > length:
         raise IntegrityError("the sections of a coded tensor are longer than its head")
-    return Head(tuple(sections), head[at:length], length)
+    if any(view[end:at]):
+        raise IntegrityError("the padding after the sections of a coded tensor is not zero")
+    return Head(tuple(sections), view[at:], length)

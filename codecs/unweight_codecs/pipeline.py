@@ -8,16 +8,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs import fused, payload
-from unweight_codecs.codec import SLOTS_IN_ORDER, Block, Model, Stage, TensorView
-from unweight_codecs.entropy.directory import MIN_RECORD_BYTES, chunk_lengths, directory_dtype
+from unweight_codecs.codec import SLOTS_IN_ORDER, Block, Model, Stage, TensorView, most_streams
+from unweight_codecs.entropy.directory import (
+    MIN_RECORD_BYTES,
+    chunk_lengths,
+    directory_dtype,
+    record_bytes,
+)
 from unweight_codecs.errors import IntegrityError, UsageError
 from unweight_codecs.kernels import kernels
+from unweight_codecs.kernels.base import GROUP
 from unweight_codecs.kernels.native import NativeKernels
 from unweight_codecs.layouts import WordLayout, layout_of
 from unweight_codecs.registry import BUILT_IN_STAGES, create_codec
 from unweight_codecs.stages.bound import Bound
 from unweight_codecs.stages.pack import Pack, locate
 from unweight_codecs.tensor_spec import TensorSpec
+
+FUSED_STAGES = SLOTS_IN_ORDER.index("tile_svd")  # the stages before it, which ``fused.split`` does
+MAX_TABLES_BYTES = 1 << 17  # per stream: 127 tables of at most 513 bytes, and room for the rest
+SCALE_WORDS = 8  # at least so many words share a byte of scales: there are 16 rows and columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +55,13 @@ class Pipeline:
         return model
 
     def encode(self, block: Block, model: Model) -> None:
-        """Turn the words of a block into chunks, and check that they decode to the same words."""
+        """Turn the words of a block into chunks; ``check`` then compares what they decode to."""
         for stage in self.stages:
             stage.prepare(block, model)
         native = self._native(model)
         if native:
             fused.split(block, model, native)
-        for stage in self.stages[2 if native else 0 :]:
+        for stage in self.stages[FUSED_STAGES if native else 0 :]:
             stage.encode(block, model)
 
     def check(self, block: Block, model: Model) -> None:
@@ -92,6 +102,13 @@ class Pipeline:
         """Return the length of the payload's head."""
         directory = model.chunks * directory_dtype(model).itemsize
         return payload.head_length(model.sections, directory)
+
+    def head_limit(self, spec: TensorSpec) -> int:
+        """Return the longest head that a tensor can need: tables, scales, smallest chunks."""
+        layout = layout_of(spec)
+        streams = most_streams(layout)
+        sections = streams * MAX_TABLES_BYTES + layout.words // SCALE_WORDS
+        return sections + -(-layout.words // GROUP) * record_bytes(streams)
 
     def read_head(
         self, head: bytes, spec: TensorSpec, payload_bytes: int

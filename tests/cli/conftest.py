@@ -166,6 +166,7 @@ def header_report(tensors: tuple[TensorReport, ...]) -> HeaderReport:
         file_bytes=113_264,
         header_bytes=2_000,
         format_version=1,
+        format_minor=0,
         generator="unweight 9.8.7",
         mode="lossless",
         epsilon=0.0,

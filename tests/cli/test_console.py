@@ -26,7 +26,7 @@ def compress(source, target, options, progress):
     raise ZeroDivisionError("at the end")
 
 module.compress = compress
-from unweight_cli.app import main
+from unweight_cli.__main__ import main
 main()
 """
 EMIT = """
@@ -44,13 +44,21 @@ reading, writing = os.pipe()
 os.dup2(writing, 1)
 os.close(writing)
 os.close(reading)
-from unweight_cli.app import main
+from unweight_cli.__main__ import main
 main()
+"""
+# Python looks at its streams when it starts, so another one starts without them.
+CLOSED = """
+import os, sys
+for number in "CLOSED".split():
+    os.close(int(number))
+os.execv(sys.executable, [sys.executable, "-m", "unweight_cli", *sys.argv[1:]])
 """
 FULL_DISK = """
 import os
-os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
-from unweight_cli.app import main
+for stream in (1,):
+    os.dup2(os.open("/dev/full", os.O_WRONLY), stream)
+from unweight_cli.__main__ import main
 main()
 """
 
@@ -87,6 +95,35 @@ def test_an_encoding_without_the_characters_is_survived(cli: RunCli) -> None:
     done = cli("doctor", PYTHONIOENCODING="ascii")
     assert done.returncode == 0
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("line", ["codecs", "codecs --json", "--help", "", "--version"])
+@pytest.mark.parametrize("closed", ["1", "2", "1 2", "0 1 2"])
+def test_closed_streams_are_nowhere(line: str, closed: str, cli: RunCli) -> None:
+    done = cli(*line.split(), script=CLOSED.replace("CLOSED", closed))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert bool(done.stdout) == ("1" not in closed)
+
+
+def test_files_do_not_get_the_number_of_a_closed_stream(cli: RunCli) -> None:
+    code = "import os; from unweight_cli import streams; streams.prepare(); exit(os.dup(0))"
+    script = CLOSED.replace("CLOSED", "0 1 2").replace('"-m", "unweight_cli"', f'"-c", {code!r}')
+    assert cli(script=script).returncode > 2
+
+
+@pytest.mark.parametrize("line", ["codecs", "codecs --json", "", "--help", "--version"])
+@pytest.mark.parametrize("full", [(1,), (1, 2)])
+def test_full_streams(line: str, full: tuple[int, ...], cli: RunCli) -> None:
+    done = cli(*line.split(), script=FULL_DISK.replace("(1,)", str(full)))
+    assert done.returncode == 6
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == (2 not in full)
+
+
+def test_a_full_stderr_changes_no_exit_code(cli: RunCli) -> None:
+    script = FULL_DISK.replace("(1,)", "(1, 2)")
+    assert cli("compress", "missing", "--json", script=script).returncode == 2
+    assert cli("codecs", script=script.replace("(1, 2)", "(2,)")).returncode == 0
 
 
 @pytest.mark.parametrize("line", ["codecs", "codecs --json", "", "--version"])
@@ -143,7 +180,8 @@ def test_debug_shows_the_traceback(cli: RunCli) -> None:
     ("number", "code", "words"),
     [
         (signal.SIGINT, 130, "unweight: error: interrupted"),
-        (signal.SIGTERM, 143, ""),
+        (signal.SIGTERM, 143, "unweight: error: terminated"),
+        (signal.SIGHUP, 129, "unweight: error: terminated"),
     ],
 )
 def test_a_signal_ends_the_run_and_lets_it_clean_up(
@@ -156,4 +194,4 @@ def test_a_signal_ends_the_run_and_lets_it_clean_up(
         out, err = process.communicate()
     assert process.returncode == code
     assert out == ""
-    assert err.splitlines() == ["cleaned", *([words] if words else [])]
+    assert err.splitlines() == ["cleaned", words]

@@ -228,6 +228,7 @@ def test_inspect_stages_of_a_named_tensor(coded: Path, capsys: pytest.CaptureFix
     [
         ("model.layers.0.mlp.up_prj.weight", "did you mean 'model.layers.0.mlp.up_proj.weight'"),
         ("zzz", "no tensor 'zzz'"),
+        ("", "no tensor ''"),
     ],
 )
 def test_inspect_stages_of_an_unknown_tensor(

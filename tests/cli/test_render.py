@@ -8,7 +8,12 @@ import pytest
 from rich.console import Console, RenderableType
 
 from unweight_cli.render import inspection, operations
-from unweight_codecs.operations.report import HeaderReport, OperationReport, StagesReport
+from unweight_codecs.operations.report import (
+    HeaderReport,
+    OperationReport,
+    StageReport,
+    StagesReport,
+)
 
 ReportOf = Callable[[str], OperationReport]
 
@@ -141,3 +146,54 @@ def test_stages_show_facts_bits_and_a_chart(stages_report: StagesReport) -> None
 def test_stages_without_symbols_have_no_chart(stages_report: StagesReport) -> None:
     bare = replace(stages_report, histogram=(), streams=())
     assert "█" not in shown(inspection.stages(bare))
+
+
+HOSTILE = "\x1b[2J\n" + "x" * 5000
+
+
+def test_no_string_of_a_header_reaches_the_terminal_as_it_is(header_report: HeaderReport) -> None:
+    stage = {"name": HOSTILE, "configuration": {HOSTILE: HOSTILE}}
+    text = shown(
+        inspection.header(
+            replace(
+                header_report,
+                generator=HOSTILE,
+                pipelines=({"name": HOSTILE, "stages": [stage]},),
+                metadata={HOSTILE: HOSTILE},
+            )
+        )
+    )
+    assert "\x1b" not in text
+    assert r"pipeline \x1b[2J\nxxx" in text
+    assert text.count("x") < 1500
+
+
+def test_no_string_of_a_stage_reaches_the_terminal_as_it_is(stages_report: StagesReport) -> None:
+    text = shown(
+        inspection.stages(
+            replace(
+                stages_report,
+                tensor=replace(stages_report.tensor, name=HOSTILE),
+                stages=(StageReport(HOSTILE, {HOSTILE: HOSTILE}, {HOSTILE: HOSTILE}),),
+            )
+        )
+    )
+    assert "\x1b" not in text
+    assert text.count("x") < 1500
+
+
+def test_a_long_tensor_name_is_cut(header_report: HeaderReport) -> None:
+    listed = [replace(header_report.tensors[0], name=HOSTILE)]
+    assert shown(inspection.tensors(listed, 1)).count("x") < 500
+
+
+def test_of_many_pipelines_some_are_shown(header_report: HeaderReport) -> None:
+    many = replace(header_report, pipelines=header_report.pipelines * 1000)
+    text = shown(inspection.header(many))
+    assert text.count("pipeline default") == inspection.MAX_PIPELINES
+    assert "and 992 more pipelines; --json shows all" in text
+
+
+def test_the_command_that_restores_takes_a_leading_dash_for_a_name(operation: ReportOf) -> None:
+    dashed = replace(operation("compress"), target="-x.safetensors")
+    assert "unweight decompress ./-x.safetensors" in shown(operations.compressed(dashed))

@@ -58,6 +58,45 @@ def test_an_original_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFix
     assert str(missing) in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (["compress", ""], "a path is empty"),
+        (["verify", "model", "--against", ""], "a path is empty"),
+        (["compress", "model", "--recipe", ""], "a path is empty"),
+        (["compress", "model", "-o", ""], "a path is empty"),
+        (["compress", "model", "-o", "-"], "cannot go to stdout"),
+        (["decompress", "model", "--output=-"], "cannot go to stdout"),
+    ],
+)
+def test_paths_that_are_none(
+    line: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "model").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    assert run(line) == 2
+    assert words in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("view", ["header", "tensors", "stages"])
+def test_inspect_of_a_directory_names_a_file(
+    view: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["inspect", view, str(tmp_path)]) == 2
+    assert capsys.readouterr().err == (
+        f"unweight: error: {tmp_path}: is a directory (name a model file)\n"
+    )
+    for name in ("config.json", "b.safetensors", "a.gguf"):
+        (tmp_path / name).write_bytes(b"")
+    assert run(["inspect", view, str(tmp_path)]) == 2
+    assert f"(name a file inside it, like {tmp_path / 'a.gguf'})" in capsys.readouterr().err
+
+
 def test_a_link_to_nothing_is_called_that(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -61,6 +61,9 @@ VERSIONS: dict[str, Refusal] = {
     "features that are a number": (manifest("features", to=1), "features"),
     "features that are null": (manifest("features", to=None), "features"),
     "features that are text": (manifest("features", to="ab"), "features"),
+    "no features": (without("features"), "features"),
+    "no epsilon": (without("epsilon"), "epsilon"),
+    "an epsilon that is false": (manifest("epsilon", to=False), "epsilon"),
 }
 
 TENSORS: dict[str, Refusal] = {
@@ -121,6 +124,13 @@ PIPELINES: dict[str, Refusal] = {
     "stages in another order": (pipeline("stages", 0, "name", to="grid"), "pipeline"),
     "no stages": (pipeline("stages", to=[]), "pipeline"),
     "stages that are a number": (pipeline("stages", to=5), "pipeline"),
+    "a pipeline without a name": (pipeline("name", to=""), "impossible name ''"),
+    "a pipeline called stored": (pipeline("name", to="stored"), "impossible name 'stored'"),
+    "a pipeline whose name is a number": (pipeline("name", to=7), "impossible name"),
+    "5,000 pipelines": (
+        manifest("pipelines", to=[{"name": "p", "stages": []}] * 5_000),
+        "too many for",
+    ),
     "pipelines that are a number": (manifest("pipelines", to=5), "damaged"),
     "pipelines of numbers": (manifest("pipelines", to=[5]), "damaged"),
     "no pipelines": (manifest("pipelines", to=[]), "pipeline that is not there"),
@@ -148,6 +158,10 @@ HEADS: dict[str, Refusal] = {
     ),
     "a head of 16 bytes": (
         raw_payload(struct.pack("<4sI", b"UWT1", 16) + bytes(1000)),
+        "impossible length",
+    ),
+    "a head longer than tables and chunks can make it": (
+        raw_payload(struct.pack("<4sI", b"UWT1", 1 << 21) + bytes(1 << 21)),
         "impossible length",
     ),
     "sections of 4 GB each": (head(lambda h: None, [0xFFFFFFFF] * 5), "longer than its head"),
@@ -192,6 +206,10 @@ SAFETENSORS_SOURCES: dict[str, Refusal] = {
     "a header that expands to 90 MB": (
         source_header_frame(zstandard.compress(bytes(90_000_000)), 300),
         "declares 90000000",
+    ),
+    "a header of a megabyte of white space": (
+        source_header_frame(zstandard.compress(bytes(1_000_000)), 1_000_000),
+        "impossible size",
     ),
     "a header of another tensor": (
         source_header(lambda d: d.update(other=d.pop("noise"))),

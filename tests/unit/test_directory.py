@@ -36,6 +36,7 @@ def block(found: Model, rows: list[list[int]]) -> Block:
 def test_an_entry_says_coder_table_and_length(coder: str, table: int, length: int) -> None:
     found = model()
     blank = entry("raw", 0, 0)
+    table = table if coder == "rans" else 0
     rows = [[entry(coder, table, length), blank, blank]] * 3
     located = parse_directory(block(found, rows), found)[0, 0]
     assert CODERS[located["coder"]] == coder
@@ -66,6 +67,13 @@ def test_an_unknown_coder_is_damage() -> None:
     found = model()
     with pytest.raises(IntegrityError, match="unknown coder"):
         parse_directory(block(found, [[4 << 28, 0, 0]] * 3), found)
+
+
+@pytest.mark.parametrize("coder", ["raw", "constant", "zstd"])
+def test_a_table_for_a_coder_without_tables_is_damage(coder: str) -> None:
+    found = model()
+    with pytest.raises(IntegrityError, match="names a table"):
+        parse_directory(block(found, [[entry(coder, 1, 0), 0, 0]] * 3), found)
 
 
 STREAMS = {

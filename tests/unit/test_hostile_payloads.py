@@ -226,6 +226,68 @@ def test_chunks(each_kernel: str, good: Parts, decode_payload: Decode, case: str
         decode_payload(PIPELINE, SPEC, good.seal())
 
 
+TABLES_WITHOUT_USE = {"raw": TOP, "constant": TOP, "zstd": SYMBOL}
+
+
+@pytest.mark.parametrize("coder", TABLES_WITHOUT_USE)
+def test_a_table_where_the_coder_has_none(good: Parts, decode_payload: Decode, coder: str) -> None:
+    good.change(0, TABLES_WITHOUT_USE[coder], coder, 1, good.segments[0][TOP])
+    with pytest.raises(IntegrityError, match="names a table"):
+        decode_payload(PIPELINE, SPEC, good.seal())
+
+
+ESCAPES = {"F16": (b"\x1f", b"\x20"), "F64": (b"\xff\x07", b"\x00\x08")}
+
+
+@pytest.mark.parametrize("dtype", ESCAPES)
+def test_an_escape_beyond_the_exponents(
+    each_kernel: str, encode_payload: Encode, decode_payload: Decode, dtype: str
+) -> None:
+    highest, beyond = ESCAPES[dtype]
+    spec = TensorSpec("t", dtype, (8192,))
+    words = np.random.default_rng(3).normal(0, 1, 8192).astype(f"<f{int(dtype[1:]) // 8}")
+    words[::100] = np.inf
+    payload_bytes = encode_payload(PIPELINE, spec, words.view(np.uint8))
+    for escape, accepted in ((highest, True), (beyond, False)):
+        parts = Parts.of(payload_bytes, PIPELINE, spec)
+        last = len(parts.segments[0]) - 1
+        parts.change(0, last, "raw", 0, escape + parts.segments[0][last][len(escape) :])
+        if accepted:
+            decode_payload(PIPELINE, spec, parts.seal())
+            continue
+        with pytest.raises(IntegrityError, match="no exponent"):
+            decode_payload(PIPELINE, spec, parts.seal())
+
+
+def test_an_escape_where_the_window_holds_everything(
+    each_kernel: str, encode_payload: Encode, decode_payload: Decode
+) -> None:
+    spec = TensorSpec("t", "F8_E4M3", (4096,))
+    words = np.random.default_rng(4).integers(0, 256, 4096).astype(np.uint8)
+    parts = Parts.of(encode_payload(PIPELINE, spec, words), PIPELINE, spec)
+    last = len(parts.segments[0]) - 1
+    parts.change(0, 0, "constant", 0, b"\x20")  # the first symbol after the window, m being 1
+    parts.change(0, last, "raw", 0, bytes(4096))
+    with pytest.raises(IntegrityError, match="every exponent"):
+        decode_payload(PIPELINE, spec, parts.seal())
+
+
+def test_padding_after_the_sections_that_is_not_zero(good: Parts, decode_payload: Decode) -> None:
+    sealed = bytearray(good.seal())
+    length = payload.peek_length(bytes(sealed[:64]), len(sealed))
+    end = 40 + sum(map(len, good.sections))
+    assert end % 8
+    sealed[end] = 1
+    with pytest.raises(IntegrityError, match="padding after the sections"):
+        decode_payload(PIPELINE, SPEC, resealed(bytes(sealed[:length])) + bytes(sealed[length:]))
+
+
+@pytest.mark.parametrize("pipeline", [PIPELINE, CONTEXTS], ids=["good", "contexts"])
+def test_a_head_stays_below_its_limit(encode_payload: Encode, pipeline: Pipeline) -> None:
+    sealed = encode_payload(pipeline, SPEC, weights())
+    assert payload.peek_length(sealed[:64], len(sealed)) <= pipeline.head_limit(SPEC) < 500_000
+
+
 def test_the_cases_meet_the_streams_they_mean(good: Parts) -> None:
     assert [len(chunk) for chunk in good.segments] == [3, 3]
     assert all(len(chunk[ESCAPE]) for chunk in good.segments)

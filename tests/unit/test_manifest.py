@@ -1,6 +1,7 @@
 """The manifest: canonical JSON that says what a file was, and which versions may read it."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from unweight_codecs.manifest import (
     FORMAT_MAJOR,
     FORMAT_MINOR,
     GENERATOR,
+    MAX_SPARE_PIPELINES,
     CodedTensor,
     Manifest,
     parse_manifest,
@@ -75,11 +77,30 @@ def test_digests_of_coded_and_stored_tensors() -> None:
 
 def test_keys_of_later_minor_versions_are_ignored() -> None:
     later = document(format=[FORMAT_MAJOR, FORMAT_MINOR + 7], something={"new": [1]})
-    assert parse(later) == manifest()
+    assert parse(later) == replace(manifest(), format=(FORMAT_MAJOR, FORMAT_MINOR + 7))
 
 
 def test_the_generator_is_kept() -> None:
     assert parse(document(generator="unweight 9.9")).generator == "unweight 9.9"
+
+
+def test_the_version_is_kept() -> None:
+    later = parse(document(format=[FORMAT_MAJOR, FORMAT_MINOR + 7]))
+    assert later.format == (FORMAT_MAJOR, FORMAT_MINOR + 7)
+
+
+def test_a_source_header_above_the_limit() -> None:
+    size = len(index().header)
+    assert parse_manifest(manifest().to_json(), header_limit=size) == manifest()
+    with pytest.raises(IntegrityError, match="impossible size"):
+        parse_manifest(manifest().to_json(), header_limit=size - 1)
+
+
+def test_as_many_pipelines_as_rules_may_make() -> None:
+    most = len(index().tensors) + MAX_SPARE_PIPELINES
+    assert len(parse(document(pipelines=[*PIPELINES] * most)).pipelines) == most
+    with pytest.raises(IntegrityError, match="too many"):
+        parse(document(pipelines=[*PIPELINES] * (most + 1)))
 
 
 NEWER: dict[str, tuple[dict[str, object], str]] = {
@@ -135,7 +156,7 @@ def test_a_damaged_manifest(case: str) -> None:
         parse(document(**DAMAGED[case]))
 
 
-@pytest.mark.parametrize("key", ["source", "pipelines", "tensors", "stored", "generator"])
+@pytest.mark.parametrize("key", sorted(document()))
 def test_a_missing_key(key: str) -> None:
     found = document()
     del found[key]

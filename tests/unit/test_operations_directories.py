@@ -105,6 +105,50 @@ def test_an_index_stands_for_its_shards(sharded: Path) -> None:
     assert restored == {name: contents(sharded)[name] for name in (*SHARDS, INDEX)}
 
 
+def test_names_by_default_of_an_index(sharded: Path) -> None:
+    coded = Path(packed(sharded / INDEX).target)
+    assert Path(unpacked(coded / INDEX).target) == coded / "model.restored"
+    marked = coded / "model.unweight.safetensors.index.json"
+    (coded / INDEX).rename(marked)
+    assert Path(unpacked(marked).target) == coded / "model"
+
+
+def test_an_index_is_compared_with_an_index(sharded: Path, coded: Path) -> None:
+    other = sharded / "other.safetensors.index.json"
+    shutil.copyfile(sharded / INDEX, other)
+    (sharded / "config.json").write_text("no part of it")
+    for original in (sharded / INDEX, other):
+        assert compared(coded / INDEX, original).carried_files == 1
+    other.write_text(other.read_text().replace("{}", "{ }"))
+    with pytest.raises(IntegrityError, match=other.name):
+        compared(coded / INDEX, other)
+    with pytest.raises(UsageError, match="stands for its shards only"):
+        compared(coded, sharded / INDEX)
+    with pytest.raises(UsageError, match="cannot be compared"):
+        compared(coded / SHARDS[0], sharded / INDEX)
+    change(sharded / SHARDS[1])
+    with pytest.raises(IntegrityError, match=re.escape(SHARDS[1])):
+        compared(coded / INDEX, sharded / INDEX)
+
+
+def test_reports_say_what_no_digest_covers(sharded: Path, coded: Path, tmp_path: Path) -> None:
+    shutil.copyfile(sharded / SHARDS[0], coded / SHARDS[0])
+    others = len(CARRIED) + 2  # the index and the shard that is not compressed
+    alone = verify(coded, None, threads=0, progress=QUIET)
+    proved = "SHA-256 of the originals: verified"
+    assert alone.verified == f"{proved}; {others} other files not checked"
+    restored = unpacked(coded, tmp_path / "restored")
+    assert restored.verified == f"{proved}; {others} other files copied, not checked"
+    both = compared(coded, sharded)
+    assert both.verified == "bit-exact against the original: verified"
+    for report in (alone, both):
+        assert (report.carried_files, report.carried_bytes) == (others, restored.carried_bytes)
+        assert report.source_bytes == restored.source_bytes
+    (packed_shard,) = (file.source for file in both.files if file.source.endswith(SHARDS[1]))
+    single = verify(Path(packed_shard), None, threads=0, progress=QUIET)
+    assert single.verified == "SHA-256 of the original: verified"
+
+
 def test_shards_in_the_output_are_those_of_single_files(sharded: Path, coded: Path) -> None:
     for name in SHARDS:
         alone = sharded.with_name(name)
@@ -163,11 +207,11 @@ def test_a_plain_model_beside_compressed_ones_is_restored_as_it_is(
 
 def test_force_replaces_a_directory_as_a_whole(sharded: Path, coded: Path) -> None:
     before = contents(coded)
-    (coded / "stale.json").write_text("{}")
+    (coded / "config.json").unlink()
     (coded / SHARDS[0]).write_bytes(b"damaged")
     with pytest.raises(UsageError, match="--force"):
         packed(sharded)
-    assert (coded / "stale.json").exists()
+    assert (coded / SHARDS[0]).read_bytes() == b"damaged"
     packed(sharded, force=True)
     assert contents(coded) == before
     assert {entry.name for entry in sharded.parent.iterdir()} == {"model", "model.unweight"}
@@ -272,6 +316,25 @@ def test_a_leftover_of_a_killed_run_is_no_model(sharded: Path) -> None:
     (folder / "model.safetensors").write_bytes(b"half a file")
     report = packed(sharded)
     assert {Path(file.source).name for file in report.files} == {*SHARDS, "Diffusion.SafeTensors"}
+    assert not any(".unweight-tmp-" in name for name in contents(Path(report.target)))
+    compared(Path(report.target), sharded)
+
+
+def test_the_history_of_a_clone_is_not_carried(sharded: Path, tmp_path: Path) -> None:
+    before = contents(sharded)
+    (sharded / ".git" / "lfs").mkdir(parents=True)
+    shutil.copyfile(sharded / SHARDS[0], sharded / ".git" / "lfs" / "object")
+    coded = Path(packed(sharded).target)
+    assert contents(coded).keys() == before.keys()
+    compared(coded, sharded)
+    unpacked(coded, tmp_path / "restored")
+    assert contents(tmp_path / "restored") == before
+
+
+def test_a_compressed_model_among_others_is_to_be_moved(sharded: Path) -> None:
+    packed(sharded / SHARDS[0])
+    with pytest.raises(FormatError, match=r"already compressed .*move or remove it"):
+        packed(sharded)
 
 
 def test_gguf_models_of_one_and_of_several_files(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_hidden_and_leftover_files_are_carried_unread(tmp_path: Path) -> None:
     write_model(tmp_path / "m.safetensors", "x")
     leftovers = [
         ".cache/m.safetensors",
-        ".git/config",
+        ".gitattributes",
         ".m.gguf",
         ".m.safetensors.index.json",
         ".tmp_m.safetensors",
@@ -110,6 +110,17 @@ def test_hidden_and_leftover_files_are_carried_unread(tmp_path: Path) -> None:
     snapshot = open_snapshot(tmp_path)
     assert paths(snapshot.models) == ["m.safetensors"]
     assert paths(snapshot.carried) == leftovers
+
+
+def test_the_history_of_a_clone_is_left_out(tmp_path: Path) -> None:
+    write_model(tmp_path / "m.safetensors", "x")
+    (tmp_path / ".git" / "lfs").mkdir(parents=True)
+    (tmp_path / ".git" / "lfs" / "object").write_bytes(b"the model once more")
+    (tmp_path / ".git" / "outside").symlink_to(tmp_path.parent)
+    (tmp_path / "sub" / ".github").mkdir(parents=True)
+    (tmp_path / "sub" / ".git").write_text("gitdir: ../.git/modules/sub")
+    (tmp_path / "sub" / ".github" / "notes").write_text("")
+    assert paths(open_snapshot(tmp_path).carried) == ["sub/.github/notes"]
 
 
 def test_name_that_is_not_unicode_is_carried(tmp_path: Path) -> None:

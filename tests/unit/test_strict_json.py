@@ -2,7 +2,7 @@
 
 import pytest
 
-from unweight_codecs.containers.strict_json import MAX_DEPTH, parse_object
+from unweight_codecs.containers.strict_json import MAX_DEPTH, MAX_STRUCTURE, parse_object
 from unweight_codecs.errors import FormatError
 
 
@@ -10,6 +10,20 @@ def test_plain_object_is_parsed() -> None:
     assert parse_object(b'{"a": [1, -2, 2.5, true, null, "x"]}', "text") == {
         "a": [1, -2, 2.5, True, None, "x"]
     }
+
+
+@pytest.mark.parametrize(
+    "part", [b"0,", b"[],", b"{},", b'"",'], ids=["numbers", "lists", "objects", "strings"]
+)
+def test_more_parts_than_are_worth_parsing(part: bytes) -> None:
+    text = b'{"a": [' + part * MAX_STRUCTURE + b"0]}"
+    with pytest.raises(FormatError, match="text is too complex"):
+        parse_object(text, "text")
+
+
+def test_what_strings_hold_is_not_structure() -> None:
+    parts = ",[]{}" * (MAX_STRUCTURE // 4)
+    assert parse_object(b'{"a": "' + parts.encode() + b'"}', "text") == {"a": parts}
 
 
 @pytest.mark.parametrize("space", [b" ", b"\n", b"\t", b"\r", b" \r\n\t "])

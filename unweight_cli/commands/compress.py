@@ -16,6 +16,7 @@ from unweight_cli.options import (
     Threads,
     complete_preset,
     examples,
+    input_path,
     require_exists,
 )
 from unweight_cli.progress import progress_bars
@@ -43,7 +44,7 @@ def compress(
     recipe: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", readable=False, help="TOML file: which tensors get which pipeline."
+            metavar="FILE", parser=input_path, help="TOML file: which tensors get which pipeline."
         ),
     ] = None,
     stage: Annotated[

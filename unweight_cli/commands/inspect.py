@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from unweight_cli.console import emit
-from unweight_cli.options import Debug, File, Json, examples, require_exists
+from unweight_cli.options import Debug, File, Json, examples, require_file
 from unweight_codecs.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _SORT_KEYS: Final[dict[Order, Callable[["TensorReport"], Any]]] = {
 
 def header(path: File, json: Json = False, debug: Debug = False) -> None:
     """Show what a file is: container, digest, mode, pipelines, sizes."""
-    require_exists(path)
+    require_file(path)
     from unweight_cli.render.inspection import header as view
     from unweight_codecs.operations.inspect import inspect_header
 
@@ -66,7 +66,7 @@ def tensors(
     debug: Debug = False,
 ) -> None:
     """List the tensors with their sizes before and after."""
-    require_exists(path)
+    require_file(path)
     from unweight_cli.render.inspection import tensors as view
     from unweight_codecs.operations.inspect import inspect_header
 
@@ -87,16 +87,16 @@ def stages(
     debug: Debug = False,
 ) -> None:
     """Show what each stage did to one tensor, and its symbols."""
-    require_exists(path)
+    require_file(path)
     from rich.text import Text
 
     from unweight_cli.render.inspection import stages as view
     from unweight_codecs.operations.inspect import inspect_header, inspect_stages
 
-    chosen = tensor or _largest_coded(path, inspect_header(path).tensors)
+    chosen = tensor if tensor is not None else _largest_coded(path, inspect_header(path).tensors)
     report = inspect_stages(path, chosen)
-    note = [] if tensor else [Text("The largest coded tensor; --tensor NAME shows another.\n")]
-    emit(report.to_dict(), lambda: (*note, *view(report)), as_json=json)
+    note = "The largest coded tensor; --tensor NAME shows another.\n" if tensor is None else ""
+    emit(report.to_dict(), lambda: (*([Text(note)] if note else ()), *view(report)), as_json=json)
 
 
 def _largest_coded(path: Path, tensors: "Sequence[TensorReport]") -> str:

@@ -13,6 +13,7 @@ from unweight_cli.options import (
     Quiet,
     Threads,
     examples,
+    input_path,
     require_exists,
 )
 from unweight_cli.progress import progress_bars
@@ -29,7 +30,7 @@ def verify(
     against: Annotated[
         Path | None,
         typer.Option(
-            metavar="ORIGINAL", readable=False, help="Also compare with this file or directory."
+            metavar="ORIGINAL", parser=input_path, help="Also compare with this file or directory."
         ),
     ] = None,
     threads: Threads = 0,

@@ -1,6 +1,6 @@
 """What ``inspect`` says about a file, its tensors and the stages of one tensor."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -8,11 +8,12 @@ from rich.text import Text
 
 from unweight_cli.histogram import columns
 from unweight_cli.render.layout import INDENT, Name, facts, table, title
-from unweight_cli.units import bits, count, percent, printable, size
+from unweight_cli.units import bits, count, percent, printable, shortened, size
 from unweight_codecs.operations.report import HeaderReport, StagesReport, TensorReport
 from unweight_codecs.operations.tensor_rows import STORED
 
-MAX_VALUE = 160
+MAX_LABEL = 60
+MAX_PIPELINES = 8
 CHART_HEIGHT = 6
 CHART_WIDTH = 72
 
@@ -34,7 +35,8 @@ def header(report: HeaderReport) -> Iterator[RenderableType]:
             ("tensors", f"{len(report.tensors):,}, {stored:,} of them stored unchanged"),
             (
                 "format",
-                f"version {report.format_version}, written by {printable(report.generator)}",
+                f"version {report.format_version}.{report.format_minor}, "
+                f"written by {shortened(report.generator)}",
             ),
             ("mode", _mode(report)),
             ("original", f"{size(report.source_bytes)} ({report.source_bytes:,} bytes)"),
@@ -45,7 +47,10 @@ def header(report: HeaderReport) -> Iterator[RenderableType]:
     yield from _pipelines(report)
     if report.metadata:
         yield Text("\nmetadata", style="bold")
-        yield facts((printable(key), _cut(value)) for key, value in sorted(report.metadata.items()))
+        yield facts(
+            (shortened(key, MAX_LABEL), shortened(value))
+            for key, value in sorted(report.metadata.items())
+        )
 
 
 def tensors(listed: Sequence[TensorReport], total: int) -> Iterator[RenderableType]:
@@ -70,7 +75,7 @@ def tensors(listed: Sequence[TensorReport], total: int) -> Iterator[RenderableTy
 def stages(report: StagesReport) -> Iterator[RenderableType]:
     """Show what each stage did to one tensor, the bits it took, and its symbols."""
     tensor = report.tensor
-    yield title(tensor.name, f"{tensor.dtype} {shape(tensor)} in {report.path}")
+    yield title(shortened(tensor.name), f"{tensor.dtype} {shape(tensor)} in {report.path}")
     yield facts(
         (
             ("size", f"{size(tensor.source_bytes)} → {size(tensor.coded_bytes)}"),
@@ -80,9 +85,14 @@ def stages(report: StagesReport) -> Iterator[RenderableType]:
         )
     )
     for stage in report.stages:
-        settings = ", ".join(f"{key}={value}" for key, value in stage.configuration.items())
-        yield Text(f"\n{stage.name}", style="bold").append(f"  {settings}", style="not bold dim")
-        yield facts((label, str(value)) for label, value in stage.facts.items())
+        settings = _settings(stage.configuration)
+        yield Text(f"\n{shortened(stage.name, MAX_LABEL)}", style="bold").append(
+            f"  {settings}", style="not bold dim"
+        )
+        yield facts(
+            (shortened(label, MAX_LABEL), shortened(str(value)))
+            for label, value in stage.facts.items()
+        )
     if report.streams:
         yield _streams(report)
     yield from _chart(report)
@@ -91,11 +101,6 @@ def stages(report: StagesReport) -> Iterator[RenderableType]:
 def shape(tensor: TensorReport) -> str:
     """Return the shape as people write it: ``"4096x4096"``, ``"scalar"``."""
     return "x".join(str(extent) for extent in tensor.shape) or "scalar"
-
-
-def _cut(value: str) -> str:
-    text = printable(value)
-    return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}… ({len(value):,} characters)"
 
 
 def _mode(report: HeaderReport) -> str:
@@ -110,25 +115,26 @@ def _bits_each(report: StagesReport) -> str:
 
 
 def _pipelines(report: HeaderReport) -> Iterator[RenderableType]:
-    for pipeline in report.pipelines:
-        label = f"pipeline {pipeline['name']}"
-        yield Text(f"\n{label}", style="bold")
+    for pipeline in report.pipelines[:MAX_PIPELINES]:
+        yield Text(f"\npipeline {shortened(str(pipeline['name']), MAX_LABEL)}", style="bold")
         yield facts(
-            (printable(str(stage["name"])), _configuration(stage["configuration"]))
+            (shortened(str(stage["name"]), MAX_LABEL), _settings(stage["configuration"]) or "-")
             for stage in pipeline["stages"]
         )
+    more = len(report.pipelines) - MAX_PIPELINES
+    if more > 0:
+        yield Text(f"\nand {count(more, 'more pipeline')}; --json shows all", style="dim")
 
 
-def _configuration(configuration: dict[str, object]) -> str:
-    settings = (f"{printable(key)}={value}" for key, value in configuration.items())
-    return ", ".join(settings) or "-"
+def _settings(configuration: Mapping[str, object]) -> str:
+    return shortened(", ".join(f"{key}={value}" for key, value in configuration.items()))
 
 
 def _streams(report: StagesReport) -> RenderableType:
     grid = table(("stream", "coders"), ("bits", "values", "entropy", "coded", "size"))
     for stream in report.streams:
         grid.add_row(
-            stream.name,
+            shortened(stream.name, MAX_LABEL),
             ", ".join(f"{coder} {chunks}" for coder, chunks in stream.coders.items()),
             str(stream.bits),
             f"{stream.values:,}",

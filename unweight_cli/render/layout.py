@@ -10,9 +10,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from unweight_cli.units import printable
+from unweight_cli.units import printable, shortened
 
 MIN_NAME_WIDTH = 12
+MAX_NAME = 320  # more than names have; a hostile one fills pages
 INDENT = 2
 
 
@@ -21,7 +22,7 @@ class Name:
 
     def __init__(self, text: str) -> None:
         """Show ``text``, whatever characters it holds."""
-        self.text = printable(text)
+        self.text = shortened(text, MAX_NAME)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         """Ask for one line, but make do with less."""

@@ -28,7 +28,7 @@ def compressed(report: OperationReport) -> Iterator[RenderableType]:
             ("result", Text(f"{abs(100 * change):.1f} % {'smaller' if change >= 0 else 'larger'}")),
             ("checked", Text(report.verified, style="green")),
             ("time", _time(report)),
-            ("restore", Text(f"unweight decompress {shlex.quote(printable(report.target))}")),
+            ("restore", Text(f"unweight decompress {_argument(report.target)}")),
         )
     )
 
@@ -57,6 +57,11 @@ def verified(report: OperationReport) -> Iterator[RenderableType]:
     if report.target:
         rows.insert(1, ("against", Text(printable(report.target))))
     yield from _with_digests(rows, report.files)
+
+
+def _argument(path: str) -> str:
+    """Return a path as it is typed in a shell; a leading dash must not make it an option."""
+    return shlex.quote(printable(f"./{path}" if path.startswith("-") else path))
 
 
 def _sizes(report: OperationReport) -> Table:

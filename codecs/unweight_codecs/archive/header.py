@@ -12,9 +12,18 @@ import xxhash
 from unweight_codecs.archive.formats import FORMATS, ArchiveFormat
 from unweight_codecs.containers.base import ContainerIndex
 from unweight_codecs.errors import FormatError, IntegrityError, quoted
-from unweight_codecs.manifest import DIGEST_KEY, MANIFEST_KEY, Manifest, parse_manifest
+from unweight_codecs.manifest import (
+    DIGEST_KEY,
+    MANIFEST_KEY,
+    MAX_SOURCE_HEADER,
+    Manifest,
+    parse_manifest,
+)
 
+AGAIN: Final = "again would not make it smaller; `unweight inspect header` shows what it is"
 _BLANK: Final = "0" * 16
+_FREE_SOURCE_HEADER: Final = 1 << 16
+_SOURCE_HEADER_RATIO: Final = 8
 
 
 def write_header(manifest: Manifest, sizes: Sequence[int], length: int | None = None) -> bytes:
@@ -28,13 +37,30 @@ def write_header(manifest: Manifest, sizes: Sequence[int], length: int | None = 
     return _with_digest(header, form, _digest(header))
 
 
-def check_not_archive(index: ContainerIndex, path: object) -> None:
+def largest_source_header(header: int) -> int:
+    """Return the most bytes of JSON that a header of ``header`` bytes may unpack for its source.
+
+    It repeats every name, so only odd source headers (much white space, names spelled as escapes)
+    come near; the header of their Unweight file gets as many spaces as it takes.
+    """
+    return min(_FREE_SOURCE_HEADER + _SOURCE_HEADER_RATIO * header, MAX_SOURCE_HEADER)
+
+
+def smallest_header(source: ContainerIndex) -> int:
+    """Return the fewest bytes of a header that may hold that of ``source``."""
+    if not FORMATS[source.container].inline_header:
+        return 0
+    surplus = len(source.header) - _FREE_SOURCE_HEADER
+    return max(0, -(-surplus // (8 * _SOURCE_HEADER_RATIO)) * 8)
+
+
+def check_not_archive(index: ContainerIndex, path: object, hint: str = AGAIN) -> None:
     """Refuse to compress what Unweight wrote; raises FormatError."""
     own = FORMATS[index.container].own_keys(index)
     if own:
         raise FormatError(
             f"{path}: already compressed by Unweight: it has the key {quoted(own[0])}",
-            hint="again would not make it smaller; `unweight inspect header` shows what it is",
+            hint=hint,
         )
 
 
@@ -55,7 +81,8 @@ def read_manifest(index: ContainerIndex) -> Manifest:
             "the header is damaged or was rewritten by another program: wrong digest",
             hint="download or copy the file again",
         )
-    manifest = parse_manifest(*form.manifest(index))
+    limit = largest_source_header(len(index.header)) if form.inline_header else MAX_SOURCE_HEADER
+    manifest = parse_manifest(*form.manifest(index), limit)
     _check_agreement(index, manifest, form)
     return manifest
 

@@ -107,7 +107,8 @@ class ArchiveReader:
         try:
             pipeline = self._pipelines[self.manifest.coded[source.spec.name].pipeline]
             start = self._source.read_at(here.offset, min(here.nbytes, 64))
-            length = payload.peek_length(start, here.nbytes)
+            limit = min(here.nbytes, pipeline.head_limit(source.spec))
+            length = payload.peek_length(start, limit)
             head = self._source.read_at(here.offset, length)
             model, directory = pipeline.read_head(head, source.spec, here.nbytes)
         except UnweightError as error:

@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 
 from unweight_codecs.archive.formats import FORMATS
-from unweight_codecs.archive.header import write_header
+from unweight_codecs.archive.header import smallest_header, write_header
 from unweight_codecs.codec import Block, Model
 from unweight_codecs.containers.base import ContainerIndex
-from unweight_codecs.manifest import CodedTensor, Manifest
+from unweight_codecs.containers.strict_json import check_complexity
+from unweight_codecs.errors import FormatError
+from unweight_codecs.manifest import MAX_SPARE_PIPELINES, CodedTensor, Manifest
 from unweight_codecs.output import write_all
 from unweight_codecs.pipeline import Pipeline
 
@@ -30,7 +32,8 @@ class ArchiveWriter:
     ) -> None:
         """Reserve the header: the largest it can become is when every tensor is coded.
 
-        ``padding`` are the bytes of the source that belong to no tensor, in file order.
+        ``padding`` are the bytes of the source that belong to no tensor, in file order. Raises
+        UnweightError when no reader would accept the header.
         """
         self._file = file
         self._source = source
@@ -45,7 +48,11 @@ class ArchiveWriter:
         self._alignment = FORMATS[source.container].alignment(source)
         self._padding = padding if any(padding) else b""
         largest = self._manifest("0" * 64, coded, stored)
-        self._reserved = len(write_header(largest, [t.nbytes for t in source.tensors]))
+        if len(pipelines) > len(source.tensors) + MAX_SPARE_PIPELINES:
+            raise FormatError(f"{len(pipelines)} pipelines for {len(source.tensors)} tensors")
+        check_complexity(largest.to_json(inline_header=False).encode(), "the manifest")
+        needed = len(write_header(largest, [t.nbytes for t in source.tensors]))
+        self._reserved = max(needed, smallest_header(source))
         file.seek(self._reserved)
         self._start = 0
         self._directory: list[NDArray[np.void]] = []

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from unweight_codecs.containers.base import ContainerIndex, FileSource, TensorEntry
 from unweight_codecs.containers.foreign import HEAD_BYTES, foreign_file
-from unweight_codecs.containers.strict_json import parse_object
+from unweight_codecs.containers.strict_json import check_complexity, parse_object
 from unweight_codecs.errors import FormatError, UnweightError, quoted
 from unweight_codecs.tensor_spec import DTYPES, TensorSpec
 
@@ -86,6 +86,7 @@ def header_bytes(
         text = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
     except UnicodeEncodeError:
         raise UnweightError("a tensor name or metadata text is not valid Unicode") from None
+    check_complexity(text, "header")
     total = -(-(_LENGTH_BYTES + len(text)) // 8) * 8 if length is None else length
     padding = total - _LENGTH_BYTES - len(text)
     if padding < 0:

@@ -15,6 +15,7 @@ from unweight_codecs.errors import FormatError, ResourceError, quoted
 SHARD_SUFFIX: Final = ".safetensors"
 MODEL_SUFFIXES: Final = (SHARD_SUFFIX, ".gguf")
 INDEX_SUFFIX: Final = ".safetensors.index.json"
+UNMANAGED: Final = frozenset({".git"})  # names of folders that are no part of any model
 MAX_ENTRIES: Final = 100_000  # links to directories can multiply a small tree without end
 
 
@@ -25,7 +26,8 @@ class Snapshot:
     Attributes:
         root: The directory.
         models: Container files, relative to ``root``.
-        carried: All other files, relative to ``root``; they are opaque.
+        carried: All other files, relative to ``root``; they are opaque. What is called ``.git``
+            is left out: in a clone from a hub it holds every model a second time.
     """
 
     root: Path
@@ -108,6 +110,8 @@ def _walk(root: Path) -> Iterator[PurePosixPath]:
     while pending:
         folder, chain = pending.pop()
         for entry in _entries_of(root / folder):
+            if entry.name in UNMANAGED:
+                continue
             entries += 1
             if entries > MAX_ENTRIES:
                 raise FormatError(f"{root}: more than {MAX_ENTRIES} files; is this one model?")

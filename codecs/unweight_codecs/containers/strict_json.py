@@ -13,10 +13,12 @@ from typing import Any, NoReturn
 from unweight_codecs.errors import FormatError, quoted
 
 MAX_DEPTH = 100  # below the limit of 128 that the parser of the reference library has
+MAX_STRUCTURE = 4_000_000  # commas, brackets and braces: each may cost 100 bytes of objects
 
 _LONGEST_INTEGER = 20  # characters of the longest 64-bit number
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_NOT_STRUCTURE = bytes(set(range(256)) - set(b"[]{},"))
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # read as signed: +1 opens, -1 closes
 
 
@@ -27,7 +29,7 @@ def parse_object(data: bytes, what: str) -> dict[str, Any]:
     integer of their own and come back as ``float``. Raises FormatError, with ``what`` as the name
     of the document, for anything that is not exactly one well-formed object in UTF-8.
     """
-    _check_depth(data, what)
+    check_complexity(data, what)
     try:
         value = json.loads(
             data.decode("utf-8"),
@@ -51,8 +53,16 @@ def parse_object(data: bytes, what: str) -> dict[str, Any]:
     return value
 
 
-def _check_depth(data: bytes, what: str) -> None:
-    brackets = _STRING.sub(b"", data).translate(_STEPS, _NOT_BRACKETS)
+def check_complexity(data: bytes, what: str) -> None:
+    """Raise FormatError when JSON nests too deep or has too many parts to be worth parsing."""
+    # Each comma or bracket brings at most a key and a value: no need to look at more strings.
+    rest, strings = _STRING.subn(b"", data, 2 * MAX_STRUCTURE + 1)
+    structure = rest.translate(None, _NOT_STRUCTURE)
+    if strings > 2 * MAX_STRUCTURE or len(structure) > MAX_STRUCTURE:
+        raise FormatError(
+            f"{what} is too complex: more than {MAX_STRUCTURE:,} commas, brackets and braces"
+        )
+    brackets = structure.translate(_STEPS, _NOT_BRACKETS)
     if max(accumulate(memoryview(brackets).cast("b")), default=0) > MAX_DEPTH:
         raise FormatError(f"{what} is not valid JSON: nested deeper than {MAX_DEPTH} levels")
 

@@ -22,6 +22,11 @@ def directory_dtype(model: Model) -> np.dtype[np.void]:
     return np.dtype([("checksum", "<u8"), ("segments", "<u4", (len(model.streams()),))])
 
 
+def record_bytes(streams: int) -> int:
+    """Return the bytes of the record of one chunk."""
+    return 8 + 4 * streams
+
+
 def entry(coder: str, table: int, length: int) -> int:
     """Pack a directory entry: length in the low 20 bits, then 8 bits of table, 4 of coder."""
     if length >> LENGTH_BITS or table >> TABLE_BITS:
@@ -38,7 +43,7 @@ def chunk_lengths(directory: NDArray[np.void]) -> NDArray[np.int64]:
 def parse_directory(block: Block, model: Model) -> NDArray[np.void]:
     """Return the segments of a block's chunks, shape (chunks, streams); offsets index ``coded``.
 
-    Raises IntegrityError for an unknown coder.
+    Raises IntegrityError for an unknown coder, or a table where the coder has none.
     """
     entries = block.directory["segments"]
     located = np.zeros(entries.shape, LOCATED)
@@ -47,6 +52,8 @@ def parse_directory(block: Block, model: Model) -> NDArray[np.void]:
     located["coder"] = entries >> (LENGTH_BITS + TABLE_BITS)
     if np.any(located["coder"] >= len(CODERS)):
         raise IntegrityError("a chunk uses an unknown coder")
+    if np.any(located["table"][located["coder"] != CODERS.index("rans")]):
+        raise IntegrityError("a chunk names a table for a coder that has none")
     sizes = (located["length"].astype(np.int64) + 7) // 8 * 8
     located["offset"] = np.cumsum(sizes.reshape(-1)).reshape(sizes.shape) - sizes
     starts = np.arange(len(entries)) * model.chunk_words

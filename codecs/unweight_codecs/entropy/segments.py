@@ -11,7 +11,7 @@ from unweight_codecs.entropy.directory import CODERS, entry
 from unweight_codecs.entropy.planning import ZSTD_LEVEL
 from unweight_codecs.errors import IntegrityError
 from unweight_codecs.kernels import buffers, kernels
-from unweight_codecs.kernels.base import SEGMENT, Bytes, Frequencies, padded
+from unweight_codecs.kernels.base import SEGMENT, Bytes, FloatFormat, Frequencies, padded
 
 RANS_OVERHEAD_BYTES = 96  # 32 states of 4 bytes, of which about 32 hold payload
 
@@ -127,6 +127,16 @@ def check_raw(located: NDArray[np.void], bits: int) -> None:
         raise IntegrityError("a raw segment has a wrong length")
 
 
+def check_escapes(escapes: Bytes, form: FloatFormat) -> None:
+    """Raise IntegrityError unless every escape is an exponent of a format that has escapes."""
+    exponents = 1 << form.exponent_bits
+    values = escapes.view("<u2") if form.escape_bytes > 1 else escapes
+    if exponents <= np.iinfo(values.dtype).max and values.max(initial=0) >= exponents:
+        raise IntegrityError("an escape is no exponent of the dtype")
+    if values.size and form.window == exponents:
+        raise IntegrityError("a chunk has escapes, but the window holds every exponent")
+
+
 def raw_size(count: int, bits: int) -> int:
     """Return the bytes of ``count`` densely packed values."""
     return -(-count * bits // 8)
@@ -237,3 +247,4 @@ def _decode_escapes(block: Block, model: Model, located: NDArray[np.void]) -> No
         raise IntegrityError("a chunk has another number of escapes than its symbols ask for")
     parts = [segment_bytes(block, row) for row in located]
     block.streams["escape"] = np.concatenate(parts) if parts else np.zeros(0, np.uint8)
+    check_escapes(block.streams["escape"], model.form)

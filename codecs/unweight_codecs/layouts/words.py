@@ -113,6 +113,4 @@ def layout_of(spec: TensorSpec) -> WordLayout:
         predicted = PREDICTED.get(dtype.name, {})
         return WordLayout(dtype.block_bytes, blocks, 0, 0, 0, fields, predicted)
     word_bytes = _PACKED_WORD_BYTES.get(spec.dtype, max(1, dtype.bits // 8))
-    if nbytes % word_bytes:
-        word_bytes = 1
     return WordLayout(word_bytes, nbytes // word_bytes, 0, 0, 0)

@@ -15,16 +15,22 @@ from unweight_codecs.archive.writer import MIN_CODED_BYTES
 from unweight_codecs.codec import Block, Model, Reader
 from unweight_codecs.containers.base import ContainerIndex, FileSource, TensorEntry
 from unweight_codecs.containers.sniff import read_index
-from unweight_codecs.errors import IntegrityError, UnweightError, quoted
+from unweight_codecs.errors import FormatError, IntegrityError, UnweightError, quoted
 from unweight_codecs.kernels import active_kernel, buffers
 from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.layouts import layout_of
-from unweight_codecs.operations.files import compressed_name, open_job, target_directory
+from unweight_codecs.operations.files import (
+    Job,
+    check_job_target,
+    compressed_name,
+    open_job,
+    target_directory,
+)
 from unweight_codecs.operations.parallel import Workers
 from unweight_codecs.operations.progress import Progress
 from unweight_codecs.operations.report import FileReport, OperationReport, TensorReport
 from unweight_codecs.operations.tensor_rows import STORED
-from unweight_codecs.output import atomic_file, check_space, check_target
+from unweight_codecs.output import atomic_file, check_space
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import DEFAULT
 from unweight_codecs.recipe import Recipe, load_recipe
@@ -50,11 +56,6 @@ class CompressOptions:
     force: bool = False
 
 
-def default_target(source: Path) -> Path:
-    """Return where the result goes when no target is given."""
-    return compressed_name(source)
-
-
 def compress(
     source: Path, target: Path | None, options: CompressOptions, progress: Progress
 ) -> OperationReport:
@@ -63,19 +64,23 @@ def compress(
     recipe = load_recipe(options.preset, options.recipe, options.stages)
     job = open_job(source)
     target = target or compressed_name(source)
-    check_target(source, target, force=options.force, parts=job.parts)
+    check_job_target(job, target, force=options.force)
     with Workers(options.threads) as workers:
-        indexes = [_index_of(path) for path, _ in job.models]
+        indexes = [_index_of(path, job) for path, _ in job.models]
         source_bytes = sum(index.size for index in indexes) + job.carried_bytes
         check_space(target, job.carried_bytes)
         progress.begin("compress", sum(index.size for index in indexes))
         files = []
-        with target_directory(job, target) as folder:
+        with target_directory(job, target, force=options.force) as folder:
             for path, name in job.models:
                 output = folder / name if job.is_directory else target
                 shown = target / name if job.is_directory else target
-                files.append(_compress_file(path, output, shown, recipe, workers, progress))
-        progress.finish()
+                files.append(
+                    _compress_file(
+                        path, output, shown, recipe, workers, progress, force=options.force
+                    )
+                )
+            progress.finish()
         return OperationReport(
             operation="compress",
             source=str(source),
@@ -93,10 +98,14 @@ def compress(
         )
 
 
-def _index_of(path: Path) -> ContainerIndex:
+def _index_of(path: Path, job: Job) -> ContainerIndex:
     with FileSource(path) as source:
         index = read_index(source)
-    check_not_archive(index, path)
+    if job.is_directory:
+        hint = "move or remove it, unless the whole directory is compressed already"
+        check_not_archive(index, path, hint)
+    else:
+        check_not_archive(index, path)
     return index
 
 
@@ -205,14 +214,24 @@ class _FileJob:
 
 
 def _compress_file(
-    path: Path, output: Path, shown: Path, recipe: Recipe, workers: Workers, progress: Progress
+    path: Path,
+    output: Path,
+    shown: Path,
+    recipe: Recipe,
+    workers: Workers,
+    progress: Progress,
+    *,
+    force: bool,
 ) -> FileReport:
     with FileSource(path) as source:
         index = read_index(source)
         check_not_archive(index, path)
-        with atomic_file(output, index.size, shown) as file:
+        with atomic_file(output, index.size, shown, force=force, at_most=True) as file:
             gaps = [source.read_at(*gap) for gap in index.gaps()]
-            writer = ArchiveWriter(file, index, recipe.pipelines, b"".join(gaps))
+            try:
+                writer = ArchiveWriter(file, index, recipe.pipelines, b"".join(gaps))
+            except UnweightError as error:
+                raise FormatError(f"{path}: cannot be compressed: {error.message}") from None
             job = _FileJob(source, writer, recipe, workers, progress)
             job.observe(index.header)
             progress.advance(len(index.header) - len(index.header) // 2)
@@ -223,6 +242,7 @@ def _compress_file(
                 job.observe(gap)
             digest = job.sha256.hexdigest()
             size = writer.finish(digest)
+            progress.advance(0)
         tensors = tuple(
             TensorReport(e.spec.name, e.spec.dtype, e.spec.shape, name, e.nbytes, coded)
             for e, name, coded in zip(index.tensors, names, writer.sizes, strict=True)

@@ -1,6 +1,5 @@
 """Restore the original of an Unweight file or directory."""
 
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -11,18 +10,19 @@ from unweight_codecs.containers.sniff import read_index
 from unweight_codecs.errors import FormatError
 from unweight_codecs.kernels import active_kernel
 from unweight_codecs.kernels.base import Bytes
-from unweight_codecs.operations.files import Job, open_job, restored_name, target_directory
+from unweight_codecs.operations.files import (
+    Job,
+    check_job_target,
+    open_job,
+    restored_name,
+    target_directory,
+)
 from unweight_codecs.operations.parallel import Workers
 from unweight_codecs.operations.progress import Progress
 from unweight_codecs.operations.report import FileReport, OperationReport
 from unweight_codecs.operations.restore import check_structure, restore
 from unweight_codecs.operations.tensor_rows import tensor_rows
-from unweight_codecs.output import atomic_file, check_space, check_target, write_all
-
-
-def default_target(source: Path) -> Path:
-    """Return where the result goes when no target is given."""
-    return restored_name(source)
+from unweight_codecs.output import atomic_file, check_space, copy_file, write_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,30 @@ class ArchiveJob:
     plain: tuple[tuple[Path, PurePosixPath], ...]
 
     @property
-    def restored_bytes(self) -> int:
-        """Size of everything once restored."""
-        total = sum(path.stat().st_size for path, _ in (*self.plain, *self.job.carried))
+    def carried(self) -> tuple[tuple[Path, PurePosixPath], ...]:
+        """Everything that is no Unweight file."""
+        return (*self.job.carried, *self.plain)
+
+    @property
+    def carried_bytes(self) -> int:
+        """Total size of ``carried``."""
+        return sum(path.stat().st_size for path, _ in self.carried)
+
+    def checked(self, unchecked: str) -> str:
+        """Say in words what digests prove; ``unchecked`` is what became of the carried files."""
+        originals = "original" if len(self.archives) == 1 else "originals"
+        words = f"SHA-256 of the {originals}: verified"
+        count = len(self.carried)
+        if not count:
+            return words
+        return f"{words}; {count:,} other {'file' if count == 1 else 'files'} {unchecked}"
+
+    def check(self) -> int:
+        """Check the structure of every Unweight file; returns the size of everything restored."""
+        total = self.carried_bytes
         for path, _ in self.archives:
             with ArchiveReader(path) as archive:
+                check_structure(archive)
                 total += archive.manifest.source.size
         return total
 
@@ -65,31 +84,27 @@ def decompress(
     started, cpu_started = time.perf_counter(), time.process_time()
     found = open_archives(source)
     target = target or restored_name(source)
-    check_target(source, target, force=force, parts=found.job.parts)
-    for path, _ in found.archives:
-        with ArchiveReader(path) as archive:
-            check_structure(archive)
-    needed = found.restored_bytes
+    check_job_target(found.job, target, force=force)
+    needed = found.check()
     check_space(target, needed)
     with Workers(threads) as workers:
         progress.begin("decompress", needed)
         files = []
-        with target_directory(found.job, target) as folder:
+        with target_directory(found.job, target, force=force) as folder:
             for path, name in found.plain:
-                shutil.copyfile(path, folder / name)
+                copy_file(path, folder / name)
             for path, name in found.archives:
                 output = folder / name if found.job.is_directory else target
                 shown = target / name if found.job.is_directory else target
-                files.append(_decompress_file(path, output, shown, workers, progress))
-        progress.finish()
-        carried = (*found.job.carried, *found.plain)
-        carried_bytes = sum(path.stat().st_size for path, _ in carried)
+                files.append(_decompress_file(path, output, shown, workers, progress, force=force))
+            progress.finish()
+        carried_bytes = found.carried_bytes
         return OperationReport(
             operation="decompress",
             source=str(source),
             target=str(target),
             files=tuple(files),
-            carried_files=len(carried),
+            carried_files=len(found.carried),
             carried_bytes=carried_bytes,
             source_bytes=sum(path.stat().st_size for path, _ in found.archives) + carried_bytes,
             target_bytes=needed,
@@ -97,22 +112,23 @@ def decompress(
             cpu_seconds=time.process_time() - cpu_started,
             threads=workers.threads,
             kernel=active_kernel(),
-            verified="SHA-256 of the original: verified",
+            verified=found.checked("copied, not checked"),
         )
 
 
 def _decompress_file(
-    path: Path, output: Path, shown: Path, workers: Workers, progress: Progress
+    path: Path, output: Path, shown: Path, workers: Workers, progress: Progress, *, force: bool
 ) -> FileReport:
     with ArchiveReader(path) as archive:
         source = archive.manifest.source
-        with atomic_file(output, source.size, shown) as file:
+        with atomic_file(output, source.size, shown, force=force) as file:
 
             def sink(data: Bytes) -> None:
                 write_all(file, data.data)
                 progress.advance(data.size)
 
             restore(archive, workers, sink)
+            progress.advance(0)
         return FileReport(
             str(path),
             str(shown),

@@ -1,16 +1,26 @@
 """What an operation works on: one container file, or the files of a model directory."""
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from unweight_codecs.containers.base import FileSource
-from unweight_codecs.containers.snapshot import is_index_path, open_snapshot
+from unweight_codecs.containers.snapshot import (
+    INDEX_SUFFIX,
+    UNMANAGED,
+    is_index_path,
+    open_snapshot,
+)
 from unweight_codecs.containers.sniff import sniff
 from unweight_codecs.errors import UsageError
-from unweight_codecs.output import atomic_directory
+from unweight_codecs.output import (
+    atomic_directory,
+    check_replaceable,
+    check_target,
+    copy_file,
+    is_leftover,
+)
 
 MARK = ".unweight"
 
@@ -33,13 +43,23 @@ class Job:
         return [path for path, _ in (*self.models, *self.carried)]
 
     @property
+    def names(self) -> frozenset[PurePosixPath] | None:
+        """The files of a directory, relative to it; None for a single file."""
+        if not self.is_directory:
+            return None
+        return frozenset(name for _, name in (*self.models, *self.carried))
+
+    @property
     def carried_bytes(self) -> int:
         """Total size of the carried files."""
         return sum(path.stat().st_size for path, _ in self.carried)
 
 
 def open_job(source: Path) -> Job:
-    """List the files behind a path; raises UsageError when there is nothing."""
+    """List the files behind a path; raises UsageError when there is nothing.
+
+    Of a directory, what ``is_ignored`` names is left out.
+    """
     if not source.exists():
         hint = "" if not source.is_symlink() else "it is a link that leads nowhere"
         raise UsageError(f"{source}: no such file or directory", hint=hint)
@@ -48,27 +68,42 @@ def open_job(source: Path) -> Job:
         return Job(
             source,
             tuple((snapshot.resolve(name), name) for name in snapshot.models),
-            tuple((snapshot.resolve(name), name) for name in snapshot.carried),
+            tuple(
+                (snapshot.resolve(name), name) for name in snapshot.carried if not is_ignored(name)
+            ),
             is_directory=True,
         )
     return Job(source, ((source, PurePosixPath()),), (), is_directory=False)
 
 
+def is_ignored(file: PurePosixPath) -> bool:
+    """Tell by its path whether a file in a model directory is not part of the model."""
+    return is_leftover(file) or not UNMANAGED.isdisjoint(file.parts)
+
+
+def check_job_target(job: Job, target: Path, *, force: bool) -> None:
+    """Refuse targets that must not be written: see ``check_target``."""
+    check_target(job.source, target, force=force, parts=job.parts, names=job.names)
+
+
 @contextmanager
-def target_directory(job: Job, target: Path) -> Iterator[Path]:
+def target_directory(job: Job, target: Path, *, force: bool) -> Iterator[Path]:
     """Yield the folder to write into: a new directory for directories, nothing special for files.
 
     Carried files are in the directory when the block begins.
     """
-    if not job.is_directory:
+    names = job.names
+    if names is None:
         yield target
         return
-    with atomic_directory(target, job.carried_bytes) as folder:
+    with atomic_directory(target, job.carried_bytes, force=force) as folder:
         for _, name in (*job.models, *job.carried):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
         for path, name in job.carried:
-            shutil.copyfile(path, folder / name)
+            copy_file(path, folder / name)
         yield folder
+        if force and target.exists():
+            check_replaceable(target, names)  # the work took its time
 
 
 def compressed_name(source: Path) -> Path:
@@ -78,7 +113,7 @@ def compressed_name(source: Path) -> Path:
         return source.with_name(source.name + MARK)
     name = source.name
     if is_index_path(source):
-        return source.with_name(name[: -len(".safetensors.index.json")] + MARK)
+        return source.with_name(name[: -len(INDEX_SUFFIX)] + MARK)
     return source.with_name(f"{source.stem}{MARK}{source.suffix or _usual_suffix(source)}")
 
 
@@ -89,12 +124,12 @@ def _usual_suffix(model: Path) -> str:
 
 def restored_name(source: Path) -> Path:
     """Return where ``decompress`` writes by default: the name without the mark, if it has one."""
+    stem, suffix = source.stem, source.suffix
     if source.is_dir():
         source = source.resolve() if source.name in ("", ".", "..") else source
-        if source.name.endswith(MARK) and source.name != MARK:
-            return source.with_name(source.name[: -len(MARK)])
-        return source.with_name(source.name + ".restored")
-    stem, suffix = source.stem, source.suffix
+        stem, suffix = source.name, ""
+    elif is_index_path(source):
+        stem, suffix = source.name[: -len(INDEX_SUFFIX)], ""
     if stem.endswith(MARK) and stem != MARK:
         return source.with_name(stem[: -len(MARK)] + suffix)
     return source.with_name(f"{stem}.restored{suffix}")

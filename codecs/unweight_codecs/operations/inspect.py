@@ -17,7 +17,7 @@ from unweight_codecs.entropy import frequencies
 from unweight_codecs.entropy.directory import CODERS, LENGTH_BITS, TABLE_BITS
 from unweight_codecs.errors import FormatError, UsageError, quoted
 from unweight_codecs.kernels.base import ALPHABET
-from unweight_codecs.manifest import FORMAT_MAJOR, MODE_LOSSLESS
+from unweight_codecs.manifest import MODE_LOSSLESS
 from unweight_codecs.operations.report import (
     HeaderReport,
     StageReport,
@@ -27,7 +27,6 @@ from unweight_codecs.operations.report import (
 )
 from unweight_codecs.operations.symbols import count_symbols, entropy_bits, main_stream
 from unweight_codecs.operations.tensor_rows import STORED, tensor_rows
-from unweight_codecs.tensor_spec import dtype_named
 
 MAX_BARS = 16  # of the histogram of a stream that is not symbols
 
@@ -45,7 +44,8 @@ def inspect_header(path: Path) -> HeaderReport:
             container=index.container,
             file_bytes=index.size,
             header_bytes=len(index.header),
-            format_version=FORMAT_MAJOR,
+            format_version=manifest.format[0],
+            format_minor=manifest.format[1],
             generator=manifest.generator,
             mode=MODE_LOSSLESS,
             epsilon=0.0,
@@ -65,6 +65,7 @@ def _plain(path: Path, index: ContainerIndex) -> HeaderReport:
         file_bytes=index.size,
         header_bytes=len(index.header),
         format_version=0,
+        format_minor=0,
         generator="",
         mode="",
         epsilon=0.0,
@@ -101,18 +102,17 @@ def inspect_stages(path: Path, tensor: str) -> StagesReport:
 def _stages_report(
     path: Path, row: TensorReport, head: CodedHead, counts: NDArray[np.int64]
 ) -> StagesReport:
-    model, layout = head.model, head.model.layout
+    model = head.model
     main = main_stream(model)
     streams = tuple(
         _stream_report(head, k, name, bits, counts if name == main else None)
         for k, (name, bits) in enumerate(model.streams().items())
     )
-    total, per_word = counts.sum(axis=0), dtype_named(row.dtype).block_elements
-    elements = layout.words * per_word
+    total, elements = counts.sum(axis=0), max(1, model.spec.elements)
     return StagesReport(
         path=str(path),
         tensor=row,
-        bits_per_element_source=8.0 * layout.word_bytes / per_word,
+        bits_per_element_source=8 * row.source_bytes / elements,
         bits_per_element_bound=sum(stream.entropy_bits * stream.values for stream in streams)
         / elements,
         bits_per_element_coded=8 * row.coded_bytes / elements,
@@ -153,7 +153,7 @@ def _facts(slot: str, head: CodedHead, counts: NDArray[np.int64]) -> dict[str, s
         return {
             "exponent window": f"{model.base} to {model.base + model.window - 1}",
             "escapes": escapes,
-            "escape share": f"{escapes / layout.words:.4%}",
+            "escape share": f"{escapes / max(1, layout.words):.4%}",
         }
     if slot == "grid":
         tables = {f"tables for {stream}": len(rows) for stream, rows in model.tables.items()}

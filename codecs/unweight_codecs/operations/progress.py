@@ -4,7 +4,11 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Receives progress. Every method is called from one thread."""
+    """Receives progress. Every method is called from one thread.
+
+    A method may raise to stop the operation. A last one is called right before each output gets its
+    name, so that whoever wants to stop is heard.
+    """
 
     def begin(self, title: str, total: int) -> None:
         """A task of ``total`` bytes starts."""

@@ -65,6 +65,7 @@ class HeaderReport:
     file_bytes: int
     header_bytes: int
     format_version: int
+    format_minor: int
     generator: str
     mode: str
     epsilon: float

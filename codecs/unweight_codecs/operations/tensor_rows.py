@@ -1,9 +1,10 @@
 """Tensors of an Unweight file as report rows."""
 
 from unweight_codecs.archive import ArchiveReader
+from unweight_codecs.manifest import STORED
 from unweight_codecs.operations.report import TensorReport
 
-STORED = "stored"
+__all__ = ["STORED", "tensor_rows"]
 
 
 def tensor_rows(archive: ArchiveReader) -> tuple[TensorReport, ...]:
@@ -11,7 +12,7 @@ def tensor_rows(archive: ArchiveReader) -> tuple[TensorReport, ...]:
     rows = []
     for source, here in archive.tensors():
         spec = source.spec
-        pipeline = archive.pipeline_name(spec.name) or STORED
+        pipeline = archive.pipeline_name(spec.name) if archive.is_coded(spec.name) else STORED
         rows.append(
             TensorReport(spec.name, spec.dtype, spec.shape, pipeline, source.nbytes, here.nbytes)
         )

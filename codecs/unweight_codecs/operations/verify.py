@@ -7,14 +7,16 @@ import numpy as np
 
 from unweight_codecs.archive import ArchiveReader
 from unweight_codecs.containers.base import FileSource, TensorEntry
+from unweight_codecs.containers.snapshot import is_index_path
 from unweight_codecs.errors import IntegrityError, UsageError, quoted
 from unweight_codecs.kernels import active_kernel
 from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.operations.decompress import ArchiveJob, open_archives
+from unweight_codecs.operations.files import Job, is_ignored
 from unweight_codecs.operations.parallel import Workers
 from unweight_codecs.operations.progress import Progress
 from unweight_codecs.operations.report import FileReport, OperationReport
-from unweight_codecs.operations.restore import check_structure, restore
+from unweight_codecs.operations.restore import restore
 from unweight_codecs.operations.tensor_rows import tensor_rows
 
 _COMPARE_BYTES = 1 << 20
@@ -26,33 +28,32 @@ def verify(
     """Decode everything and check every checksum and digest, without output.
 
     With ``against``, the original file or directory is compared bit by bit as well, carried files
-    included. Raises IntegrityError at the first difference.
+    included; an index stands for itself and its shards. Raises IntegrityError at the first
+    difference.
     """
     started, cpu_started = time.perf_counter(), time.process_time()
     found = open_archives(source)
-    if against is not None and not against.exists():
-        raise UsageError(f"{against}: no such file or directory")
-    if against is not None and against.is_dir() != found.job.is_directory:
-        raise UsageError(f"{against}: a file and a directory cannot be compared")
-    total = found.restored_bytes
+    if against is not None:
+        _check_comparable(found.job, against)
+    total = found.check()
     with Workers(threads) as workers:
         progress.begin("verify", total)
         files = []
         for path, name in found.archives:
-            original = against / name if against and found.job.is_directory else against
+            original = _original_of(found.job, name, against) if against else None
             files.append(_verify_file(path, original, workers, progress))
         if against is not None:
             _compare_carried(found, against)
         progress.finish()
+        carried_bytes = found.carried_bytes
         return OperationReport(
             operation="verify",
             source=str(source),
             target=str(against or ""),
             files=tuple(files),
-            carried_files=len(found.job.carried),
-            carried_bytes=found.job.carried_bytes,
-            source_bytes=sum(path.stat().st_size for path, _ in found.archives)
-            + found.job.carried_bytes,
+            carried_files=len(found.carried),
+            carried_bytes=carried_bytes,
+            source_bytes=sum(path.stat().st_size for path, _ in found.archives) + carried_bytes,
             target_bytes=total,
             seconds=time.perf_counter() - started,
             cpu_seconds=time.process_time() - cpu_started,
@@ -60,15 +61,36 @@ def verify(
             kernel=active_kernel(),
             verified="bit-exact against the original: verified"
             if against
-            else "SHA-256 of the original: verified",
+            else found.checked("not checked"),
         )
+
+
+def _check_comparable(job: Job, against: Path) -> None:
+    if not against.exists():
+        raise UsageError(f"{against}: no such file or directory")
+    is_index = not against.is_dir() and is_index_path(against)
+    if (is_index or against.is_dir()) != job.is_directory:
+        raise UsageError(f"{against}: a file and a directory cannot be compared")
+    if is_index and job.source.is_dir():
+        raise UsageError(
+            f"{against}: stands for its shards only, {job.source} is a whole directory",
+            hint="give two directories or two indexes",
+        )
+
+
+def _original_of(job: Job, name: PurePosixPath, against: Path) -> Path:
+    """Return what the file ``name`` of a job is compared with; indexes may differ in name."""
+    if not job.is_directory:
+        return against
+    if against.is_dir():
+        return against / name
+    return against if name.name == job.source.name else against.parent / name
 
 
 def _verify_file(
     path: Path, original: Path | None, workers: Workers, progress: Progress
 ) -> FileReport:
     with ArchiveReader(path) as archive:
-        check_structure(archive)
         comparison = _Comparison(archive, original) if original else None
 
         def sink(data: Bytes) -> None:
@@ -135,8 +157,8 @@ class _Comparison:
 
 
 def _compare_carried(found: ArchiveJob, against: Path) -> None:
-    for path, name in (*found.job.carried, *found.plain):
-        other = against / name
+    for path, name in found.carried:
+        other = _original_of(found.job, name, against)
         if not other.is_file() or not _same(path, other):
             raise IntegrityError(f"{path}: differs from {other}")
     known = {name for _, name in (*found.job.models, *found.job.carried)}
@@ -144,7 +166,7 @@ def _compare_carried(found: ArchiveJob, against: Path) -> None:
         return
     for other in sorted(against.rglob("*")):
         name = PurePosixPath(other.relative_to(against))
-        if other.is_file() and name not in known:
+        if other.is_file() and name not in known and not is_ignored(name):
             raise IntegrityError(f"{found.job.source}: lacks {name}, which {against} has")
 
 
