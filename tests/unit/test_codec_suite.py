@@ -124,7 +124,7 @@ def unlike_its_samples(dtype: str) -> Bytes:
     Of blocks it counts every fourth.
     """
     if dtype in BLOCK_DTYPES:
-        blocks = np.zeros((2000, BLOCK_DTYPES[dtype].block_bytes), np.uint8)
+        blocks = np.zeros((400, BLOCK_DTYPES[dtype].block_bytes), np.uint8)
         blocks[1::SAMPLED_BLOCKS] = np.random.default_rng(4).integers(
             0, 256, blocks[1::SAMPLED_BLOCKS].shape, np.uint8
         )

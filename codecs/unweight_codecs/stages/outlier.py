@@ -105,6 +105,7 @@ class Outlier(Stage):
             raise IntegrityError("a chunk has another number of escapes than its symbols ask for")
         exponent = bins.astype(np.uint64) + np.uint64(model.base)
         exponent[escaped] = escapes
+        exponent &= np.uint64((1 << layout.exponent_bits) - 1)  # as the kernels do, if damaged
         kind = fraction.dtype.type
         low = fraction & kind((1 << layout.mantissa_bits) - 1)
         sign = fraction >> kind(layout.mantissa_bits) & kind(1)
