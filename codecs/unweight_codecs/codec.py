@@ -53,9 +53,9 @@ class Model:
 
     ``tables`` and ``classes`` are needed by both sides; the tables of a ``contextual`` stream are
     chosen by what predicts it, one per context. ``table_of_chunk`` and ``coders`` guide the
-    encoder only: a decoder finds the choice for every chunk in the directory. ``symbol_bits``
-    and ``stream_bits`` are the parts of ``estimated_bits`` that coded streams take, with tables.
-    ``sections`` are the stages' parts of the head, written once the model is complete.
+    encoder only: a decoder finds the choice for every chunk in the directory. ``stream_bits``
+    are the parts of ``estimated_bits`` that coded streams take, with tables. ``sections``
+    are the stages' parts of the head, written once the model is complete.
     """
 
     spec: TensorSpec
@@ -70,7 +70,6 @@ class Model:
     coders: dict[str, str] = field(default_factory=dict)
     classes: "ClassMap | None" = None
     stream_bits: dict[str, int] = field(default_factory=dict)
-    symbol_bits: int = 0
     estimated_bits: int = 0
     sections: tuple[bytes, ...] = ()
 

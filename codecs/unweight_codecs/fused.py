@@ -41,7 +41,7 @@ def split(block: Block, model: Model, native: NativeKernels) -> None:
 def decode(block: Block, model: Model, located: NDArray[np.void], native: NativeKernels) -> None:
     """Decode a block of floats; raw planes are read where they lie in the coded bytes."""
     form, streams = model.form, model.streams()
-    *coded, escape = streams
+    coded = list(streams)[:-1]  # all but the escapes
     for k, stream in enumerate(coded):
         if stream == "symbol" or np.any(located["coder"][:, k] != RAW):
             segments.decode_stream(block, model, stream, streams[stream], located[:, k])
@@ -56,7 +56,7 @@ def decode(block: Block, model: Model, located: NDArray[np.void], native: Native
         symbols, top = parts.pop("symbol"), parts.pop("top", _NO_BYTES)
         words = block.words[first * form.word_bytes : (first + count) * form.word_bytes]
         native.join(symbols, list(parts.values()), top, count, form, words)
-        escapes = segments.segment_bytes(block, row[list(streams).index(escape)])
+        escapes = segments.segment_bytes(block, row[-1])
         if row["coder"][-1] != RAW or escapes.size % form.escape_bytes:
             raise IntegrityError("a chunk's escapes are damaged")
         segments.check_escapes(escapes, form)
@@ -94,7 +94,6 @@ def decode16(block: Block, model: Model, located: NDArray[np.void], native: Nati
     chunks["symbol"]["start"] = np.arange(len(located)) * model.chunk_words
     for position, k in enumerate(raw):
         chunks["plane"][:, position] = located["offset"][:, k]
-        chunks["plane_length"][:, position] = located["length"][:, k]
     chunks["escape"] = located["offset"][:, -1]
     chunks["escape_count"] = located["length"][:, -1]
     words = block.words.view("<u2")

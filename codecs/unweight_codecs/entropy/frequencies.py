@@ -138,7 +138,7 @@ def serialise(frequencies: NDArray[np.uint16]) -> bytes:
     for frequency in frequencies[: last + 1].tolist():
         out += (
             bytes([frequency])
-            if frequency < 0x80
+            if frequency < _TWO_BYTES
             else bytes([frequency & 0x7F | 0x80, frequency >> 7])
         )
     return bytes(out)

@@ -66,7 +66,7 @@ def _shrinks(sampled: NDArray[np.int64], model: Model, field: _Field) -> bool:
 
 def _plan_plain_streams(tensor: TensorView, model: Model, tables: int) -> None:
     layout = tensor.layout
-    sample = streams_of(tensor.read(0, min(layout.words, tensor.chunk_words)), layout)
+    sample = {} if layout.fields else streams_of(_first_chunk(tensor), layout)
     for k, (stream, bits) in enumerate(model.streams().items()):
         counts = tensor.histograms[:, k * ALPHABET : (k + 1) * ALPHABET]
         raw = bits * layout.per_word(stream) * layout.words
@@ -82,6 +82,10 @@ def _plan_plain_streams(tensor: TensorView, model: Model, tables: int) -> None:
             model.estimated_bits += raw
     for k, stream in enumerate(layout.predicted):
         _fit_contexts(tensor, model, stream, k)
+
+
+def _first_chunk(tensor: TensorView) -> Bytes:
+    return tensor.read(0, min(tensor.layout.words, tensor.chunk_words))
 
 
 def _fit_contexts(tensor: TensorView, model: Model, stream: str, k: int) -> None:

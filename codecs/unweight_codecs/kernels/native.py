@@ -32,7 +32,6 @@ CHUNK16 = np.dtype(
     [
         ("symbol", SEGMENT),
         ("plane", "<u8", 2),
-        ("plane_length", "<u4", 2),
         ("escape", "<u8"),
         ("escape_count", "<u8"),
     ]

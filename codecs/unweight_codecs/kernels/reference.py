@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from unweight_codecs.errors import IntegrityError, UnweightError
 from unweight_codecs.kernels.base import (
     ALPHABET,
-    GROUP,
     LANES,
     PROBABILITY_BITS,
     SAMPLED_BLOCKS,
@@ -193,6 +192,3 @@ def _table_rows(
     """Return the flat index into the tables of every (step, lane) of a segment."""
     start, count = int(segment["start"]), padded(int(segment["count"]))
     return _class_rows(segment, classes) * ALPHABET + _by_step(symbols[start:], count)
-
-
-__all__ = ["GROUP", "ReferenceKernels"]

@@ -68,10 +68,11 @@ class Grid(Stage):
         bits -= layout.words * np.array(candidates)  # mantissa bits in symbols are not coded raw
         model.top_bits = candidates[int(np.argmin(bits))]
         counts = symbol_counts(tensor.histograms, tensor, model, model.top_bits)
-        model.tables["symbol"], choice, model.symbol_bits = frequencies.cluster(counts, self.tables)
+        model.tables["symbol"], choice, coded = frequencies.cluster(counts, self.tables)
+        model.stream_bits["symbol"] = coded
         raw = layout.words * (1 + layout.mantissa_bits - model.top_bits)
         escapes = int(counts[:, model.form.escape_limit :].sum())
-        model.estimated_bits += model.symbol_bits + raw + escapes * 8 * model.form.escape_bytes
+        model.estimated_bits += coded + raw + escapes * 8 * model.form.escape_bytes
         regions = np.arange(tensor.chunks) // tensor.chunks_per_region
         model.table_of_chunk["symbol"] = choice[regions]
         model.coders["symbol"] = "rans"

@@ -69,10 +69,11 @@ class TileSvd(Stage):
         tables = frequencies.normalise(counts)
         found = ClassMap(row_scales, column_scales, classes, tables)
         bits = int(frequencies.costs(counts, tables).sum()) + 8 * len(_section(found, thresholds))
-        if bits >= model.symbol_bits:
+        without = model.stream_bits["symbol"]
+        if bits >= without:
             return
-        model.estimated_bits += bits - model.symbol_bits
-        model.symbol_bits = bits
+        model.estimated_bits += bits - without
+        model.stream_bits["symbol"] = bits
         model.classes = found
         del model.tables["symbol"], model.table_of_chunk["symbol"]
 

@@ -53,7 +53,6 @@ typedef struct {
 typedef struct {
     uw_segment symbol;
     uint64_t plane[2];      /* raw planes: low 8 bits (only when there are two), then the top plane */
-    uint32_t plane_length[2];
     uint64_t escape;
     uint64_t escape_count;
 } uw_chunk16;
