@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _received: list[int] = []
+_ending: list[bool] = []
 
 
 class Interruption(BaseException):
@@ -46,6 +47,7 @@ def install() -> None:
 
 def ignore() -> None:
     """Let no signal disturb the end of the process, when Python takes its handlers away."""
+    _ending.append(True)
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
@@ -62,13 +64,17 @@ def check() -> None:
 
 
 def _receive(number: int, frame: FrameType | None) -> None:
-    # Later signals come here, too: Python warns about one that is pending when it becomes ignored.
+    # A signal may still come while the others are already ignored.
     _received.append(number)
-    if len(_received) == 1:
+    if len(_received) == 1 and not _ending:
         raise Interruption(number)
 
 
 def _report_unraisable(unraisable: "UnraisableHookArgs") -> None:
     # An interruption in a finaliser is not lost, so there is nothing to tell.
-    if unraisable.exc_type is not Interruption:
-        sys.__unraisablehook__(unraisable)
+    if unraisable.exc_type is Interruption:
+        return
+    # Python tells of a signal that came before ``ignore`` and finds no handler when its turn comes.
+    if _ending and unraisable.exc_type is OSError:
+        return
+    sys.__unraisablehook__(unraisable)

@@ -230,12 +230,15 @@ def test_further_signals_do_not_disturb_the_end(model: Path, tmp_path: Path) -> 
     for _ in range(5):
         with start(line) as process:
             wait_for_work(process, tmp_path)
-            # Those that are pending together come in the order of their numbers: SIGINT is first.
             while process.poll() is None:
                 process.send_signal(signal.SIGINT)
                 process.send_signal(signal.SIGTERM)
             error = process.communicate()[1].decode()
-        assert (process.returncode, error) == (130, "unweight: error: interrupted\n")
+        # The two may wait on different threads, and then either can be the first.
+        assert (process.returncode, error) in {
+            (130, "unweight: error: interrupted\n"),
+            (143, "unweight: error: terminated\n"),
+        }
         assert list(tmp_path.iterdir()) == []
 
 
