@@ -17,7 +17,7 @@ _STAGES: dict[str, tuple[Stage, ...]] = {
     "max": (Outlier(), Grid(max_mantissa_bits=3, tables=16), TileSvd(classes=16), Bound(), Pack()),
 }
 PRESETS: dict[str, Pipeline] = {name: pipeline_of(name, stages) for name, stages in _STAGES.items()}
-DEFAULT = "default"
+DEFAULT, SMALLEST = "default", "max"
 
 
 def preset(name: str) -> Pipeline:

@@ -36,10 +36,11 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Rules in order; the last one matches everything."""
+    """Rules in order; the last one matches everything and takes the preset."""
 
     rules: tuple[Rule, ...]
     pipelines: list[Pipeline]
+    preset: str
 
     def pipeline_for(self, tensor: str) -> tuple[int, str, Pipeline] | None:
         """Return number, name and pipeline for a tensor; None to store it."""
@@ -75,7 +76,7 @@ def load_recipe(preset: str, path: Path | None, settings: Iterable[str]) -> Reci
         except UsageError as error:
             raise UsageError(f"{path}: rule {number}: {error.message}", hint=error.hint) from None
     add(("*",), preset, ())
-    return Recipe(tuple(rules), pipelines)
+    return Recipe(tuple(rules), pipelines, preset)
 
 
 def _read_rules(path: Path) -> list[Any]:

@@ -11,7 +11,8 @@ from unweight_codecs.codec import MAX_REGIONS, Reader, TensorView
 from unweight_codecs.kernels import kernels
 from unweight_codecs.kernels.base import ALPHABET, SAMPLED_BLOCKS, Bytes
 from unweight_codecs.layouts import WordLayout, layout_of, streams_of
-from unweight_codecs.layouts.blocks import CONTEXTS, take_apart
+from unweight_codecs.layouts.blocks import take_apart
+from unweight_codecs.layouts.contexts import CONTEXTS
 from unweight_codecs.tensor_spec import TensorSpec
 
 _T = TypeVar("_T")
@@ -96,20 +97,28 @@ def _histogram(words: Bytes, layout: WordLayout) -> NDArray[np.uint32]:
 
 def _block_histogram(blocks: Bytes, layout: WordLayout) -> NDArray[np.uint32]:
     """Count fields of many values on a sample of the blocks, the others on all."""
-    sampled = take_apart(blocks[::SAMPLED_BLOCKS], layout.fields)
     few = [field for field in layout.fields if field.count < _MANY_VALUES]
+    many = [field for field in layout.fields if field.count >= _MANY_VALUES]
     exact = take_apart(blocks, few)
+    sampled = take_apart(blocks[::SAMPLED_BLOCKS], many)
     rows = []
     for stream, bits in layout.plain_streams().items():
+        counts = kernels().histogram((exact if stream in exact else sampled)[stream], 0, 8)
+        rows.append(counts if stream in exact else _scaled(counts, bits))
+    for stream, predictor in layout.predicted.items():
+        contexts = predictor.contexts(exact)
         if stream in exact:
-            rows.append(kernels().histogram(exact[stream], 0, 8))
+            rows.append(_by_context(contexts, exact[stream]))
         else:
-            rows.append(_scaled(kernels().histogram(sampled[stream], 0, 8), bits))
-    for stream in layout.predicted:
-        index = layout.classes(stream, sampled).astype(np.uint16) * ALPHABET + sampled[stream]
-        counts = kernels().histogram(index, 0, (CONTEXTS * ALPHABET).bit_length() - 1)
-        rows.append(_scaled(counts, layout.plain_streams()[stream]))
+            counts = _by_context(contexts[::SAMPLED_BLOCKS], sampled[stream])
+            rows.append(_scaled(counts, layout.plain_streams()[stream]))
     return np.concatenate(rows)
+
+
+def _by_context(contexts: Bytes, values: Bytes) -> NDArray[np.uint32]:
+    """Count the values of blocks per context, shape (CONTEXTS * 256)."""
+    firsts = (contexts.astype(np.uint16) * ALPHABET).repeat(values.size // max(contexts.size, 1))
+    return kernels().histogram(firsts + values, 0, (CONTEXTS * ALPHABET).bit_length() - 1)
 
 
 def _scaled(counts: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:

@@ -29,14 +29,18 @@ class ArchiveWriter:
         source: ContainerIndex,
         pipelines: list[Pipeline],
         padding: bytes = b"",
+        *,
+        small_header: bool = False,
     ) -> None:
         """Reserve the header: the largest it can become is when every tensor is coded.
 
-        ``padding`` are the bytes of the source that belong to no tensor, in file order. Raises
-        UnweightError when no reader would accept the header.
+        ``padding`` are the bytes of the source that belong to no tensor, in file order.
+        ``small_header`` takes the time to compress a large source header well. Raises UnweightError
+        when no reader would accept the header.
         """
         self._file = file
         self._source = source
+        self._small_header = small_header
         self._pipelines = tuple(pipeline.to_dict() for pipeline in pipelines)
         self._coded: dict[str, CodedTensor] = {}
         self._stored: dict[str, str] = {}
@@ -101,7 +105,15 @@ class ArchiveWriter:
     def _manifest(
         self, sha256: str, coded: dict[str, CodedTensor], stored: dict[str, str]
     ) -> Manifest:
-        return Manifest(self._source, sha256, self._pipelines, coded, stored, self._padding)
+        return Manifest(
+            self._source,
+            sha256,
+            self._pipelines,
+            coded,
+            stored,
+            self._padding,
+            small_header=self._small_header,
+        )
 
     def _align(self) -> int:
         """Move to where a tensor may begin, and return that position."""

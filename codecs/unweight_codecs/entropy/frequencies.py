@@ -127,38 +127,55 @@ def _pooled(counts: Counts, choice: NDArray[np.uint8]) -> Counts:
 
 def serialised_sizes(frequencies: Frequencies) -> NDArray[np.int64]:
     """Return the bytes that ``serialise`` gives for each table."""
-    used = ALPHABET - np.argmax(frequencies[:, ::-1] > 0, axis=1)
-    return np.asarray(1 + used + np.count_nonzero(frequencies >= _TWO_BYTES, axis=1), np.int64)
+    used = frequencies > 0
+    first, last = np.argmax(used, axis=1), ALPHABET - np.argmax(used[:, ::-1], axis=1)
+    return 2 + last - first + np.count_nonzero(frequencies >= _TWO_BYTES, axis=1)
 
 
-def serialise(frequencies: NDArray[np.uint16]) -> bytes:
-    """Write one table: u8 last used symbol, then a one- or two-byte varint per symbol up to it."""
-    last = int(np.flatnonzero(frequencies)[-1])
-    out = bytearray([last])
-    for frequency in frequencies[: last + 1].tolist():
-        out += (
-            bytes([frequency])
-            if frequency < _TWO_BYTES
-            else bytes([frequency & 0x7F | 0x80, frequency >> 7])
-        )
+def serialise(frequencies: Frequencies) -> bytes:
+    """Write tables (rows, 256) one after the other.
+
+    Each is u8 first used symbol, u8 last one, then a one- or two-byte varint for each symbol from
+    the first to the last.
+    """
+    active = kernels()
+    if isinstance(active, NativeKernels):
+        return active.serialise(frequencies)
+    out = bytearray()
+    for row in frequencies:
+        used = np.flatnonzero(row)
+        first, last = int(used[0]), int(used[-1])
+        out += bytes([first, last])
+        for frequency in row[first : last + 1].tolist():
+            if frequency < _TWO_BYTES:
+                out.append(frequency)
+            else:
+                out += bytes([frequency & 0x7F | 0x80, frequency >> 7])
     return bytes(out)
 
 
-def parse(data: bytes, at: int) -> tuple[NDArray[np.uint16], int]:
-    """Read one table at ``at``; returns it and the position after it. Raises IntegrityError."""
-    frequencies = np.zeros(ALPHABET, np.uint16)
-    try:
-        last = data[at]
-        at += 1
-        for symbol in range(last + 1):
-            value = data[at]
-            at += 1
-            if value & 0x80:
-                value = value & 0x7F | data[at] << 7
+def parse(data: bytes, at: int, number: int) -> tuple[Frequencies, int]:
+    """Read ``number`` tables at ``at``; returns them and the position after them.
+
+    Raises IntegrityError for tables that are cut short or do not sum to 4096.
+    """
+    active = kernels()
+    if isinstance(active, NativeKernels):
+        return active.parse(data, at, number)
+    tables = np.zeros((number, ALPHABET), np.uint16)
+    for row in tables:
+        try:
+            first, last = data[at], data[at + 1]
+            at += 2
+            for symbol in range(first, last + 1):
+                value = data[at]
                 at += 1
-            frequencies[symbol] = value
-    except IndexError:
-        raise IntegrityError("a frequency table is cut short") from None
-    if int(frequencies.sum(dtype=np.int64)) != SLOTS:
-        raise IntegrityError("a frequency table does not sum to 4096")
-    return frequencies, at
+                if value & 0x80:
+                    value = value & 0x7F | data[at] << 7
+                    at += 1
+                row[symbol] = value
+        except IndexError:
+            raise IntegrityError("a frequency table is cut short") from None
+        if int(row.sum(dtype=np.int64)) != SLOTS:
+            raise IntegrityError("a frequency table does not sum to 4096")
+    return tables, at

@@ -10,7 +10,7 @@ from unweight_codecs.entropy import frequencies, zstd
 from unweight_codecs.kernels import kernels
 from unweight_codecs.kernels.base import ALPHABET, Bytes
 from unweight_codecs.layouts import streams_of
-from unweight_codecs.layouts.blocks import CONTEXTS
+from unweight_codecs.layouts.contexts import CONTEXTS
 
 SAMPLE_WORDS = 1 << 12  # per sampled region: enough to see whether a plane is uniform
 SAMPLED_REGIONS = 32

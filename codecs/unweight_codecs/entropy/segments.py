@@ -11,7 +11,7 @@ from unweight_codecs.entropy.directory import CODERS, entry
 from unweight_codecs.entropy.planning import ZSTD_LEVEL
 from unweight_codecs.errors import IntegrityError
 from unweight_codecs.kernels import buffers, kernels
-from unweight_codecs.kernels.base import SEGMENT, Bytes, FloatFormat, Frequencies, padded
+from unweight_codecs.kernels.base import SEGMENT, Bytes, Classes, FloatFormat, Frequencies, padded
 
 RANS_OVERHEAD_BYTES = 96  # 32 states of 4 bytes, of which about 32 hold payload
 
@@ -111,9 +111,16 @@ def decode_stream(
     coders = located["coder"] == RANS
     if coders.any():
         _decode_rans(block, model, stream, located, np.flatnonzero(coders), values)
-    if bits < 8 and np.any(located["coder"] >= RANS) and values[:total].max() >> bits:
+    if bits < 8 and _may_be_too_wide(model, stream, bits, located) and values[:total].max() >> bits:
         raise IntegrityError("a coded segment holds a value that is too wide")
     block.streams[stream] = values if stream == "symbol" else values[:total]
+
+
+def _may_be_too_wide(model: Model, stream: str, bits: int, located: NDArray[np.void]) -> bool:
+    """Whether a damaged table or zstd frame could give a value of more than ``bits`` bits."""
+    tables = model.tables.get(stream)
+    wide = tables is not None and bool(tables[:, 1 << bits :].any())
+    return wide or bool(np.any(located["coder"] == ZSTD))
 
 
 def segment_bytes(block: Block, segment: np.void) -> Bytes:
@@ -154,17 +161,18 @@ def _tables(model: Model, stream: str) -> Frequencies | None:
     return model.tables.get(stream)
 
 
-def _classes(block: Block, model: Model, stream: str) -> Bytes | None:
-    """Return the table of every value, padded with 0, where tables are chosen per value."""
+def _classes(block: Block, model: Model, stream: str) -> Classes | None:
+    """Return the table of every value, where tables are chosen per value."""
     if stream == "symbol":
-        return block.streams.get("class")
+        classes = block.streams.get("class")
+        return None if classes is None else Classes(classes)
     if stream not in model.contextual:
         return None
-    classes = model.layout.classes(stream, block.streams)
-    out = buffers.empty(padded(classes.size))
-    out[: classes.size] = classes
-    out[classes.size :] = 0
-    return out
+    contexts, run = model.layout.contexts(stream, block.streams)
+    out = buffers.empty(padded(contexts.size * run) // run)
+    out[: contexts.size] = contexts
+    out[contexts.size :] = 0
+    return Classes(out, run)
 
 
 def _encode_rans(block: Block, model: Model, stream: str, varied: list[int]) -> dict[int, Segment]:

@@ -9,12 +9,13 @@ import os
 from dataclasses import dataclass
 
 from unweight_codecs.errors import ResourceError, UsageError
-from unweight_codecs.kernels import native
+from unweight_codecs.kernels import library as compiled
 from unweight_codecs.kernels.base import Kernels
+from unweight_codecs.kernels.native import NativeKernels
 from unweight_codecs.kernels.reference import ReferenceKernels
 
 ENVIRONMENT_VARIABLE = "UNWEIGHT_KERNEL"
-NAMES = (*native.INSTRUCTION_SETS, ReferenceKernels.name)
+NAMES = (*compiled.INSTRUCTION_SETS, ReferenceKernels.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,11 @@ class KernelStatus:
 
 @functools.cache
 def _library() -> tuple[ctypes.CDLL | None, str]:
-    path = native.find_library()
+    path = compiled.find_library()
     if path is None:
         return None, "the C library was not built: no compiler at installation"
     try:
-        return native.load_library(path), ""
+        return compiled.load_library(path), ""
     except (OSError, AttributeError) as error:
         return None, f"the C library does not load: {error}"
 
@@ -41,8 +42,8 @@ def kernel_status() -> tuple[KernelStatus, ...]:
     """Return every kernel, best first, and whether it can be used."""
     library, reason = _library()
     rows = []
-    for name in native.INSTRUCTION_SETS:
-        usable = library is not None and native.supported(library, name)
+    for name in compiled.INSTRUCTION_SETS:
+        usable = library is not None and compiled.supported(library, name)
         rows.append(
             KernelStatus(name, usable, "" if usable else reason or "this processor lacks it")
         )
@@ -63,7 +64,7 @@ def _choose(wanted: str) -> Kernels:
     library, _ = _library()
     if wanted == ReferenceKernels.name or library is None:
         return ReferenceKernels()
-    return native.NativeKernels(library, wanted)
+    return NativeKernels(library, wanted)
 
 
 def kernels() -> Kernels:

@@ -16,6 +16,7 @@ Frequencies = NDArray[np.uint16]  # shape (tables, 256); each row sums to 4096, 
 
 LANES = 32
 GROUP = 128
+RUN = 32
 PROBABILITY_BITS = 12
 SLOTS = 1 << PROBABILITY_BITS
 STATE_LOW = 1 << 16
@@ -76,6 +77,19 @@ class FloatFormat:
         return 2 if self.exponent_bits > 8 else 1
 
 
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """Which frequency table codes each symbol.
+
+    Attributes:
+        of: A table's index for every ``run`` symbols, padded to whole groups of symbols.
+        run: 1, or ``RUN`` where neighbours share a class.
+    """
+
+    of: Bytes
+    run: int = 1
+
+
 class Kernels(Protocol):
     """One implementation of the coding kernels. All raise IntegrityError for damaged input."""
 
@@ -104,7 +118,7 @@ class Kernels(Protocol):
         symbols: Bytes,
         segments: NDArray[np.void],
         frequencies: Frequencies,
-        classes: Bytes | None,
+        classes: Classes | None,
     ) -> Bytes:
         """Encode each segment (``start``, ``count``, ``table``) of the padded symbols.
 
@@ -118,7 +132,7 @@ class Kernels(Protocol):
         coded: Bytes,
         segments: NDArray[np.void],
         frequencies: Frequencies,
-        classes: Bytes | None,
+        classes: Classes | None,
         symbols: Bytes,
     ) -> None:
         """Decode each segment into the padded ``symbols`` array."""

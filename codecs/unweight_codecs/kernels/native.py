@@ -2,7 +2,6 @@
 
 import ctypes
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -14,17 +13,21 @@ from unweight_codecs.kernels.base import (
     ALPHABET,
     LANES,
     SEGMENT,
+    SLOTS,
     Bytes,
+    Classes,
     FloatFormat,
     Frequencies,
     padded,
 )
 
-LIBRARY_STEM: Final = "_native"
-LIBRARY_SUFFIXES: Final = (".so", ".dylib", ".dll")
-INSTRUCTION_SETS: Final = ("avx512", "avx2", "portable")  # best first
 _HISTOGRAM_SCRATCH: Final = 4 * 4 << 14  # bytes: four sets of 2**14 counters
 _MAX_PLANES: Final = 8
+_TABLE_BYTES: Final = 2 + 2 * ALPHABET  # a serialised table takes at most
+_CUT: Final = -1
+# What one table takes in the form that a coder looks symbols up in (src/unweight.h).
+_SLOTS_BYTES: Final = 4 * SLOTS
+_STEPS_BYTES: Final = 4 * (3 * ALPHABET + 16)
 _SPARE: Final = 64  # bytes a vector store may write beyond the end
 
 # Mirrors uw_chunk16 of src/unweight.h.
@@ -51,6 +54,10 @@ def _pointer(array: NDArray[np.generic] | None) -> int | None:
     return None if array is None else array.ctypes.data
 
 
+def _classes(classes: Classes | None) -> tuple[int | None, int]:
+    return (None, 0) if classes is None else (classes.of.ctypes.data, classes.run.bit_length() - 1)
+
+
 def _format(value: FloatFormat) -> _Float:
     return _Float(
         value.word_bytes,
@@ -60,43 +67,6 @@ def _format(value: FloatFormat) -> _Float:
         value.base,
         value.window,
     )
-
-
-def find_library() -> Path | None:
-    """Return the compiled library beside this module; None when it was not built."""
-    for suffix in LIBRARY_SUFFIXES:
-        path = Path(__file__).with_name(LIBRARY_STEM + suffix)
-        if path.exists():
-            return path
-    return None
-
-
-_P, _U32, _U64, _I64, _INT = (
-    ctypes.c_void_p,
-    ctypes.c_uint32,
-    ctypes.c_uint64,
-    ctypes.c_int64,
-    ctypes.c_int,
-)
-_SIGNATURES: Final = {
-    "uw_supported": (_INT, [ctypes.c_char_p]),
-    "uw_select": (_INT, [ctypes.c_char_p]),
-    "uw_histogram": (_INT, [_P, _U64, _U32, _U32, _U32, _U64, _P, _P]),
-    "uw_normalise": (None, [_P, _U32, _P]),
-    "uw_lloyd": (_I64, [_P, _U32, _P, _P, _P, _P]),
-    "uw_split": (None, [_P, _U64, _P, _P, _P, _U64, _P]),
-    "uw_split16": (_I64, [_P, _U64, _U64, _P, _P, _P, _P, _P, _P]),
-    "uw_join": (None, [_P, _P, _P, _U64, _P, _P]),
-    "uw_collect_escapes": (_U64, [_P, _P, _U64, _P, _P]),
-    "uw_patch": (_INT, [_P, _U64, _P, _P, _U64, _P]),
-    "uw_take_field": (None, [_P, _U64, _U64, _U32, _U32, _U32, _P]),
-    "uw_put_field": (None, [_P, _U64, _U64, _U32, _U32, _U32, _P]),
-    "uw_pack_bits": (None, [_P, _U64, _U32, _P]),
-    "uw_unpack_bits": (None, [_P, _U64, _U64, _U32, _P]),
-    "uw_rans_encode": (_I64, [_P, _P, _U32, _P, _U32, _P, _P]),
-    "uw_rans_decode": (_I64, [_P, _P, _U32, _P, _U32, _P, _P]),
-    "uw_decode16": (_I64, [_P, _P, _U32, _P, _U32, _P, _P, _P]),
-}
 
 
 class NativeKernels:
@@ -150,6 +120,24 @@ class NativeKernels:
         if cost < 0:
             raise UnweightError("out of memory while fitting frequency tables")
         return tables[: used.value], choice, int(cost)
+
+    def serialise(self, frequencies: Frequencies) -> bytes:
+        """Do what ``entropy.frequencies.serialise`` does."""
+        out = ctypes.create_string_buffer(_TABLE_BYTES * len(frequencies))
+        frequencies = np.ascontiguousarray(frequencies)
+        used = self._library.uw_serialise(frequencies.ctypes.data, len(frequencies), out)
+        return out.raw[:used]
+
+    def parse(self, data: bytes, at: int, number: int) -> tuple[Frequencies, int]:
+        """Do what ``entropy.frequencies.parse`` does."""
+        tables = np.empty((number, ALPHABET), np.uint16)
+        rest = np.frombuffer(data, np.uint8)[at:]
+        used = self._library.uw_parse(rest.ctypes.data, rest.size, number, tables.ctypes.data)
+        if used == _CUT:
+            raise IntegrityError("a frequency table is cut short")
+        if used < 0:
+            raise IntegrityError("a frequency table does not sum to 4096")
+        return tables, at + used
 
     def split(self, words: Bytes, count: int, form: FloatFormat) -> tuple[Bytes, Bytes, Bytes]:
         """Split ``count`` words into padded symbols, byte planes (planes, count) and top values."""
@@ -244,6 +232,15 @@ class NativeKernels:
             blocks.ctypes.data,
         )
 
+    def zero_points(
+        self, halves: Sequence[Bytes], factor: float, below: int, contexts: int
+    ) -> Bytes:
+        """Do what ``layouts.contexts.ZeroPoint`` does, on the bytes of d and m, lowest first."""
+        out = buffers.empty(halves[0].size)
+        addresses = (ctypes.c_void_p * len(halves))(*(part.ctypes.data for part in halves))
+        self._library.uw_zero_points(addresses, out.size, factor, below, contexts, out.ctypes.data)
+        return out
+
     def pack_bits(self, values: Bytes, width: int) -> Bytes:
         """Pack with SWAR, PEXT or vector code."""
         out = buffers.empty(-(-values.size * width // 8) + 8)
@@ -261,14 +258,15 @@ class NativeKernels:
         symbols: Bytes,
         segments: NDArray[np.void],
         frequencies: Frequencies,
-        classes: Bytes | None,
+        classes: Classes | None,
     ) -> Bytes:
         """Encode 32 lanes at a time."""
-        room = sum(2 * padded(n) + 4 * LANES + 8 for n in segments["count"].tolist())
-        out = buffers.empty(room)
+        out = buffers.empty(sum(2 * padded(n) + 4 * LANES + 8 for n in segments["count"].tolist()))
+        room = buffers.empty(len(frequencies) * _STEPS_BYTES)
         used = self._library.uw_rans_encode(
             symbols.ctypes.data, segments.ctypes.data, len(segments),
-            frequencies.ctypes.data, len(frequencies), _pointer(classes), out.ctypes.data,
+            frequencies.ctypes.data, len(frequencies), *_classes(classes),
+            room.ctypes.data, out.ctypes.data,
         )  # fmt: skip
         if used < 0:
             raise UnweightError("a symbol to encode has no frequency")
@@ -279,13 +277,15 @@ class NativeKernels:
         coded: Bytes,
         segments: NDArray[np.void],
         frequencies: Frequencies,
-        classes: Bytes | None,
+        classes: Classes | None,
         symbols: Bytes,
     ) -> None:
         """Decode 32 lanes at a time, two chunks in flight."""
+        room = buffers.empty(len(frequencies) * _SLOTS_BYTES)
         status = self._library.uw_rans_decode(
             coded.ctypes.data, segments.ctypes.data, len(segments),
-            frequencies.ctypes.data, len(frequencies), _pointer(classes), symbols.ctypes.data,
+            frequencies.ctypes.data, len(frequencies), *_classes(classes),
+            room.ctypes.data, symbols.ctypes.data,
         )  # fmt: skip
         if status:
             raise IntegrityError("a coded chunk is damaged")
@@ -300,34 +300,15 @@ class NativeKernels:
         words: NDArray[np.uint16],
     ) -> bool:
         """Decode chunks of 16-bit floats straight to words; False when the kernel declines them."""
+        room = buffers.empty(len(frequencies) * _SLOTS_BYTES)
         status = self._library.uw_decode16(
             coded.ctypes.data, chunks.ctypes.data, len(chunks), frequencies.ctypes.data,
-            len(frequencies), _pointer(classes), ctypes.byref(_format(form)), words.ctypes.data,
+            len(frequencies), _pointer(classes), room.ctypes.data,
+            ctypes.byref(_format(form)), words.ctypes.data,
         )  # fmt: skip
         if status > 0:
             raise IntegrityError("a coded chunk is damaged")
         return bool(status == 0)
 
 
-def load_library(path: Path) -> ctypes.CDLL:
-    """Load the compiled library; raises OSError when the system cannot."""
-    library = ctypes.CDLL(str(path))
-    for name, (result, arguments) in _SIGNATURES.items():
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
-    return library
-
-
-def supported(library: ctypes.CDLL, name: str) -> bool:
-    """Whether this processor runs the kernels called ``name``."""
-    return bool(library.uw_supported(name.encode()))
-
-
-__all__ = [
-    "CHUNK16",
-    "INSTRUCTION_SETS",
-    "NativeKernels",
-    "find_library",
-    "load_library",
-    "supported",
-]
+__all__ = ["CHUNK16", "NativeKernels"]

@@ -16,6 +16,7 @@ from unweight_codecs.kernels.base import (
     SLOTS,
     STATE_LOW,
     Bytes,
+    Classes,
     Frequencies,
     padded,
 )
@@ -75,7 +76,7 @@ class ReferenceKernels:
         symbols: Bytes,
         segments: NDArray[np.void],
         frequencies: Frequencies,
-        classes: Bytes | None,
+        classes: Classes | None,
     ) -> Bytes:
         """Encode all segments step by step, last step first."""
         starts = _starts(frequencies).astype(np.uint64).reshape(-1)
@@ -117,7 +118,7 @@ class ReferenceKernels:
         coded: Bytes,
         segments: NDArray[np.void],
         frequencies: Frequencies,
-        classes: Bytes | None,
+        classes: Classes | None,
         symbols: Bytes,
     ) -> None:
         """Decode all segments step by step."""
@@ -177,17 +178,18 @@ def _padded_words(
     return rows, lengths // 2
 
 
-def _class_rows(segment: np.void, classes: Bytes | None) -> NDArray[np.int64]:
+def _class_rows(segment: np.void, classes: Classes | None) -> NDArray[np.int64]:
     """Return the table of every (step, lane) of a segment."""
     count = padded(int(segment["count"]))
     if classes is None:
         return np.full((count // LANES, LANES), int(segment["table"]), np.int64)
-    start = int(segment["start"])
-    return _by_step(classes[start:], count).astype(np.int64)
+    first = int(segment["start"]) // classes.run
+    of = classes.of[first : first + count // classes.run].repeat(classes.run)
+    return _by_step(of, count).astype(np.int64)
 
 
 def _table_rows(
-    symbols: Bytes, segment: np.void, classes: Bytes | None, *, by_step: bool
+    symbols: Bytes, segment: np.void, classes: Classes | None, *, by_step: bool
 ) -> NDArray[np.int64]:
     """Return the flat index into the tables of every (step, lane) of a segment."""
     start, count = int(segment["start"]), padded(int(segment["count"]))

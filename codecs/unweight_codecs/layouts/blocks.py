@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from unweight_codecs.kernels import kernels
 from unweight_codecs.kernels.base import Bytes
@@ -32,7 +31,7 @@ class Piece:
     at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # compared as objects: they are keys of caches
 class Field:
     """Values of one kind in a block.
 
@@ -179,46 +178,6 @@ BLOCKS: dict[str, tuple[Field, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ZeroPoint:
-    """The quant that stands for zero, -m/d, predicts the quants: they crowd around it.
-
-    Attributes:
-        scale: Field of the scale d, an F16.
-        minimum: Field of the least value m, an F16.
-        levels: Quants run from 0 to ``levels`` - 1.
-    """
-
-    scale: str
-    minimum: str
-    levels: int
-
-    def classes(self, streams: dict[str, Bytes]) -> Bytes:
-        """Return the class of each block, 0 to ``CONTEXTS`` - 1; 0 where d or m is not finite.
-
-        Float64 arithmetic on two F16 values rounds the same way on every processor.
-        """
-        scale, minimum = (_half_values(streams, name) for name in (self.scale, self.minimum))
-        with np.errstate(all="ignore"):
-            zero = np.rint(-minimum / scale * (CONTEXTS / self.levels))
-        zero[~np.isfinite(zero)] = 0
-        return np.clip(zero, 0, CONTEXTS - 1).astype(np.uint8)
-
-
-CONTEXTS = 16
-
-# Streams that an earlier field of their block predicts.
-PREDICTED: dict[str, dict[str, ZeroPoint]] = {
-    "Q4_1": {"q": ZeroPoint("d", "m", 16)},
-    "Q5_1": {"high": ZeroPoint("d", "m", 32)},
-}
-
-
-def _half_values(streams: dict[str, Bytes], name: str) -> NDArray[np.float64]:
-    words = np.stack([streams[f"{name}.0"], streams[f"{name}.1"]], axis=1)
-    return words.view("<f2")[:, 0].astype(np.float64)
-
-
 @functools.cache
 def fields_of(name: str, block_bytes: int) -> tuple[Field, ...]:
     """Return the fields of a block type; one field of bytes for a type that is not listed."""
@@ -227,19 +186,11 @@ def fields_of(name: str, block_bytes: int) -> tuple[Field, ...]:
 
 def take_apart(blocks: Bytes, fields: Iterable[Field]) -> dict[str, Bytes]:
     """Turn blocks of shape (blocks, bytes), each row dense, into the streams of fields."""
-    streams: dict[str, Bytes] = {}
-    for each in fields:
-        if each.pieces:
-            streams[each.name] = _gather(blocks, each)
-            continue
-        values = _unpacked(blocks, each)
-        if each.bits <= BYTE:
-            streams[each.name] = values
-            continue
-        parts = values.reshape(-1, each.bits // BYTE)
-        for k, name in enumerate(each.streams()):
-            streams[name] = np.ascontiguousarray(parts[:, k])
-    return streams
+    return {
+        name: _gather(blocks, part) if part.pieces else _unpacked(blocks, part)
+        for each in fields
+        for name, part in _parts(each).items()
+    }
 
 
 def put_together(streams: dict[str, Bytes], fields: Iterable[Field], blocks: Bytes) -> None:
@@ -249,31 +200,37 @@ def put_together(streams: dict[str, Bytes], fields: Iterable[Field], blocks: Byt
     for byte in {p.byte for each in fields for pieces in each.pieces for p in pieces}:
         blocks[:, byte] = 0
     for each in fields:
-        if each.pieces:
-            _scatter(streams[each.name], each, blocks)
-        elif each.bits <= BYTE:
-            _pack(streams[each.name], each, blocks)
-        else:
-            parts = [streams[name] for name in each.streams()]
-            _pack(np.stack(parts, axis=1).reshape(-1), each, blocks)
+        for name, part in _parts(each).items():
+            (_scatter if part.pieces else _pack)(streams[name], part, blocks)
+
+
+@functools.cache
+def _parts(each: Field) -> dict[str, Field]:
+    """Return the field of each stream: those of values of several bytes have one byte each."""
+    if each.bits <= BYTE:
+        return {each.name: each}
+    step = each.bits // BYTE
+    return {name: Field(name, BYTE, each.bytes[k::step]) for k, name in enumerate(each.streams())}
 
 
 def _unpacked(blocks: Bytes, each: Field) -> Bytes:
-    """Return the values of a dense field; those of more than 8 bits as their bytes."""
-    active, width, columns = kernels(), min(each.bits, BYTE), _columns(each)
+    """Return the values of a dense field."""
+    active, columns = kernels(), _columns(each)
     if isinstance(active, NativeKernels) and isinstance(columns, slice) and columns.step == 1:
-        return active.take_field(blocks, each.bytes[0], len(each.bytes), width)
+        return active.take_field(blocks, each.bytes[0], len(each.bytes), each.bits)
     dense = np.ascontiguousarray(blocks[:, columns]).reshape(-1)
-    return dense if width == BYTE else active.unpack_bits(dense, len(blocks) * each.count, width)
+    if each.bits == BYTE:
+        return dense
+    return active.unpack_bits(dense, len(blocks) * each.count, each.bits)
 
 
 def _pack(values: Bytes, each: Field, blocks: Bytes) -> None:
     """Undo ``_unpacked`` into ``blocks``."""
-    active, width, columns = kernels(), min(each.bits, BYTE), _columns(each)
+    active, columns = kernels(), _columns(each)
     if isinstance(active, NativeKernels) and isinstance(columns, slice) and columns.step == 1:
-        active.put_field(values, each.bytes[0], len(each.bytes), width, blocks)
+        active.put_field(values, each.bytes[0], len(each.bytes), each.bits, blocks)
         return
-    dense = values if width == BYTE else active.pack_bits(values, width)
+    dense = values if each.bits == BYTE else active.pack_bits(values, each.bits)
     blocks[:, columns] = dense.reshape(len(blocks), -1)
 
 

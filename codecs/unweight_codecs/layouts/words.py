@@ -1,20 +1,15 @@
 """Words: the unit in which a tensor's bytes are taken apart."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 
 import numpy as np
 
-from unweight_codecs.kernels.base import Bytes
-from unweight_codecs.layouts.blocks import (
-    PREDICTED,
-    Field,
-    ZeroPoint,
-    fields_of,
-    put_together,
-    take_apart,
-)
+from unweight_codecs.kernels.base import RUN, Bytes
+from unweight_codecs.layouts.blocks import Field, fields_of, put_together, take_apart
+from unweight_codecs.layouts.contexts import PREDICTED, Predictor
 from unweight_codecs.tensor_spec import TensorSpec, dtype_named
 
 HISTOGRAM_MANTISSA_BITS = 3  # mantissa bits a histogram resolves below the exponent: the largest m
@@ -41,7 +36,7 @@ class WordLayout:
     mantissa_bits: int
     columns: int
     fields: tuple[Field, ...] = ()
-    predicted: Mapping[str, ZeroPoint] = dataclass_field(default_factory=dict)
+    predicted: Mapping[str, Predictor] = dataclass_field(default_factory=dict)
 
     @property
     def is_float(self) -> bool:
@@ -50,18 +45,21 @@ class WordLayout:
 
     def plain_streams(self) -> dict[str, int]:
         """Return the streams of words without an exponent, with the bits of one value of each."""
-        if not self.fields:
-            return {f"plane{k}": 8 for k in range(self.word_bytes)}
-        return {name: bits for field in self.fields for name, bits in field.streams().items()}
+        return {
+            name: bits for name, (bits, _) in _plain_streams(self.word_bytes, self.fields).items()
+        }
 
     def per_word(self, stream: str) -> int:
         """Return how many values of a stream one word gives."""
-        name = stream.partition(".")[0]
-        return next((field.count for field in self.fields if field.name == name), 1)
+        return _plain_streams(self.word_bytes, self.fields)[stream][1] if self.fields else 1
 
-    def classes(self, stream: str, streams: dict[str, Bytes]) -> Bytes:
-        """Return the context of every value of a predicted stream, from streams before it."""
-        return np.repeat(self.predicted[stream].classes(streams), self.per_word(stream))
+    def contexts(self, stream: str, streams: Mapping[str, Bytes]) -> tuple[Bytes, int]:
+        """Return contexts of a predicted stream and how many values share each: 1 or ``RUN``.
+
+        They are computed from streams that come before it.
+        """
+        contexts, values = self.predicted[stream].contexts(streams), self.per_word(stream)
+        return (contexts, RUN) if values == RUN else (contexts.repeat(values), 1)
 
     @property
     def histogram_shift(self) -> int:
@@ -72,6 +70,14 @@ class WordLayout:
     def histogram_bits(self) -> int:
         """Width of that field: the exponent and the top mantissa bits."""
         return self.exponent_bits + min(self.mantissa_bits, HISTOGRAM_MANTISSA_BITS)
+
+
+@functools.cache
+def _plain_streams(word_bytes: int, fields: tuple[Field, ...]) -> dict[str, tuple[int, int]]:
+    """Return the bits of a value and the values per word of every stream of plain words."""
+    if not fields:
+        return {f"plane{k}": (8, 1) for k in range(word_bytes)}
+    return {name: (bits, field.count) for field in fields for name, bits in field.streams().items()}
 
 
 def streams_of(words: Bytes, layout: WordLayout) -> dict[str, Bytes]:

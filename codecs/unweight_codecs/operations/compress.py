@@ -32,7 +32,7 @@ from unweight_codecs.operations.report import FileReport, OperationReport, Tenso
 from unweight_codecs.operations.tensor_rows import STORED
 from unweight_codecs.output import atomic_file, check_space
 from unweight_codecs.pipeline import Pipeline
-from unweight_codecs.presets import DEFAULT
+from unweight_codecs.presets import DEFAULT, SMALLEST
 from unweight_codecs.recipe import Recipe, load_recipe
 from unweight_codecs.survey import survey
 
@@ -72,12 +72,12 @@ def compress(
         progress.begin("compress", sum(index.size for index in indexes))
         files = []
         with target_directory(job, target, force=options.force) as folder:
-            for path, name in job.models:
+            for (path, name), index in zip(job.models, indexes, strict=True):
                 output = folder / name if job.is_directory else target
                 shown = target / name if job.is_directory else target
                 files.append(
                     _compress_file(
-                        path, output, shown, recipe, workers, progress, force=options.force
+                        path, index, output, shown, recipe, workers, progress, force=options.force
                     )
                 )
             progress.finish()
@@ -215,6 +215,7 @@ class _FileJob:
 
 def _compress_file(
     path: Path,
+    index: ContainerIndex,
     output: Path,
     shown: Path,
     recipe: Recipe,
@@ -224,12 +225,21 @@ def _compress_file(
     force: bool,
 ) -> FileReport:
     with FileSource(path) as source:
-        index = read_index(source)
-        check_not_archive(index, path)
+        if source.size != index.size or source.read_at(0, len(index.header)) != index.header:
+            raise IntegrityError(
+                f"{path} changed while it was read",
+                hint="compress it again when nothing writes to it",
+            )
         with atomic_file(output, index.size, shown, force=force, at_most=True) as file:
             gaps = [source.read_at(*gap) for gap in index.gaps()]
             try:
-                writer = ArchiveWriter(file, index, recipe.pipelines, b"".join(gaps))
+                writer = ArchiveWriter(
+                    file,
+                    index,
+                    recipe.pipelines,
+                    b"".join(gaps),
+                    small_header=recipe.preset == SMALLEST,
+                )
             except UnweightError as error:
                 raise FormatError(f"{path}: cannot be compressed: {error.message}") from None
             job = _FileJob(source, writer, recipe, workers, progress)

@@ -47,7 +47,8 @@ def _symbols(
         stream, streams = main_stream(model), streams_of(words, layout)
         values = streams[stream].astype(np.int64)
         if stream in model.contextual:
-            return values, layout.classes(stream, streams).astype(np.int64)
+            contexts, run = layout.contexts(stream, streams)
+            return values, contexts.repeat(run).astype(np.int64)
         return values, _table_of(head, chunk, stream)
     field = words.view(f"<u{layout.word_bytes}")
     value = (field >> field.dtype.type(layout.mantissa_bits - model.top_bits)).astype(np.int64)

@@ -18,11 +18,12 @@ from unweight_codecs.entropy.planning import plan_planes
 from unweight_codecs.errors import IntegrityError
 from unweight_codecs.kernels.base import ALPHABET, padded
 from unweight_codecs.layouts import streams_of, words_of
-from unweight_codecs.layouts.blocks import CONTEXTS
+from unweight_codecs.layouts.contexts import CONTEXTS
 from unweight_codecs.layouts.words import HISTOGRAM_MANTISSA_BITS
 
 MAX_TABLES = 64
 AUTO = -1
+_NO_TABLES = np.zeros((0, ALPHABET), np.uint16)
 _CONTEXTUAL = 0x80  # in the number of tables: they are chosen by context
 
 
@@ -84,10 +85,10 @@ class Grid(Stage):
         """
         parts = [struct.pack("<B", model.top_bits)]
         for stream in _modelled(model):
-            tables = model.tables.get(stream, ())
+            tables = model.tables.get(stream, _NO_TABLES)
             flag = _CONTEXTUAL if stream in model.contextual else 0
             parts.append(struct.pack("<B", len(tables) | flag))
-            parts += [frequencies.serialise(table) for table in tables]
+            parts.append(frequencies.serialise(tables))
         return b"".join(parts)
 
     def read(self, section: bytes, model: Model) -> None:
@@ -106,12 +107,8 @@ class Grid(Stage):
                 if number != CONTEXTS or stream not in model.layout.predicted:
                     raise IntegrityError("the grid section has contexts that nothing predicts")
                 model.contextual.add(stream)
-            rows: list[NDArray[np.uint16]] = []
-            for _ in range(number):
-                row, at = frequencies.parse(section, at)
-                rows.append(row)
-            if rows:
-                model.tables[stream] = np.stack(rows)
+            if number:
+                model.tables[stream], at = frequencies.parse(section, at, number)
         if at != len(section):
             raise IntegrityError("the grid section has a wrong size")
 

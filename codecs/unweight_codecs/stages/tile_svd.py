@@ -98,10 +98,7 @@ class TileSvd(Stage):
             at = 1 + steps.nbytes
             row_scales, at = _read_scales(section, at, rows)
             column_scales, at = _read_scales(section, at, columns)
-            tables = []
-            for _ in range(number):
-                table, at = frequencies.parse(section, at)
-                tables.append(table)
+            tables, at = frequencies.parse(section, at, number)
         except (IndexError, ValueError, struct.error) as error:
             raise IntegrityError(f"the tile_svd section is damaged: {error}") from None
         wrong = (
@@ -117,7 +114,7 @@ class TileSvd(Stage):
         ):
             raise IntegrityError("the tile_svd section is damaged")
         classes = np.searchsorted(steps, np.arange(SUMS), side="right").astype(np.uint8)
-        model.classes = ClassMap(row_scales, column_scales, classes, np.stack(tables))
+        model.classes = ClassMap(row_scales, column_scales, classes, tables)
 
     def prepare(self, block: Block, model: Model) -> None:
         """Add ``class``, the table of every symbol, padded with class 0."""
@@ -222,8 +219,7 @@ def _section(found: ClassMap, steps: NDArray[np.int64]) -> bytes:
     for scales in (found.row_scales, found.column_scales):
         coded = zstd.compress(scales.tobytes())
         parts += [struct.pack("<I", len(coded)), coded]
-    parts += [frequencies.serialise(table) for table in found.tables]
-    return b"".join(parts)
+    return b"".join([*parts, frequencies.serialise(found.tables)])
 
 
 def _read_scales(section: bytes, at: int, number: int) -> tuple[Bytes, int]:

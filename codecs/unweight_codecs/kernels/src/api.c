@@ -36,7 +36,7 @@ UW_EXPORT int uw_select(const char *name)
     return 0;
 }
 
-/* Tables are built when a chunk first needs them. */
+/* Tables are built when a chunk first needs them, in memory of the caller's, who can use it again. */
 typedef struct {
     const uint16_t *frequencies;
     uint32_t count, contexts;
@@ -47,19 +47,13 @@ typedef struct {
 } table_set;
 
 static int table_set_open(table_set *set, const uint16_t *frequencies, uint32_t count, uint32_t contexts,
-                          size_t size, int (*build)(const uint16_t *, uint32_t *))
+                          size_t size, int (*build)(const uint16_t *, uint32_t *), uint32_t *entries)
 {
-    *set = (table_set){frequencies, count, contexts, NULL, NULL, size, build};
-    set->built = calloc(count ? count : 1, 1);
-    set->entries = malloc((count ? count : 1) * size * sizeof(uint32_t));
-    return set->built && set->entries ? 0 : -1;
+    *set = (table_set){frequencies, count, contexts, calloc(count ? count : 1, 1), entries, size, build};
+    return set->built ? 0 : -1;
 }
 
-static void table_set_close(table_set *set)
-{
-    free(set->built);
-    free(set->entries);
-}
+static void table_set_close(table_set *set) { free(set->built); }
 
 static const uint32_t *table_set_get(table_set *set, uint32_t index)
 {
@@ -82,15 +76,17 @@ static uint32_t groups_of(const uw_segment *segment)
 }
 
 /* Decodes rANS segments into `out`, which has room up to the end of each segment's last group.
- * `classes` (one byte per symbol, padded likewise, each below `tables`) selects a table per symbol;
- * NULL takes the segment's own table. Returns 0, or 1 + the index of the first damaged segment. */
+ * `class_of` (a byte for every 2^class_shift symbols, padded likewise, each below `tables`) selects a
+ * table per symbol; NULL takes the segment's own table. `room` is for UW_SLOTS words per table. Returns 0, or 1 + the index of the first damaged segment. */
 UW_EXPORT int64_t uw_rans_decode(const uint8_t *coded, const uw_segment *segments, uint32_t count,
-                                 const uint16_t *frequencies, uint32_t tables, const uint8_t *classes,
+                                 const uint16_t *frequencies, uint32_t tables,
+                                 const uint8_t *class_of, uint32_t class_shift, uint32_t *room,
                                  uint8_t *out)
 {
+    const uw_classes classes = {class_of, class_shift};
     table_set set;
     int64_t status = 0;
-    if (table_set_open(&set, frequencies, tables, classes != NULL, UW_SLOTS, uw_decoding_table))
+    if (table_set_open(&set, frequencies, tables, class_of != NULL, UW_SLOTS, uw_decoding_table, room))
         status = -1;
     for (uint32_t i = 0; i < count && status == 0; i++) {
         const uw_segment *one = &segments[i], *two = i + 1 < count ? &segments[i + 1] : NULL;
@@ -100,13 +96,13 @@ UW_EXPORT int64_t uw_rans_decode(const uint8_t *coded, const uw_segment *segment
             status = 1 + (int64_t)i;
             break;
         }
-        const uint8_t *part[2] = {classes ? classes + one->start : NULL, NULL};
+        uw_classes part[2] = {uw_classes_at(classes, one->start), classes};
         if (active->rans_decode_pair && two && groups_of(two) == groups &&
             (table[1] = table_set_get(&set, two->table)) != NULL) {
             const uint8_t *segment[2] = {coded + one->offset, coded + two->offset};
             const size_t length[2] = {one->length, two->length};
             uint8_t *target[2] = {out + one->start, out + two->start};
-            part[1] = classes ? classes + two->start : NULL;
+            part[1] = uw_classes_at(classes, two->start);
             if (active->rans_decode_pair(segment, length, groups, table, part, target))
                 status = 1 + (int64_t)i;
             i++;
@@ -132,28 +128,32 @@ static int64_t place(uw_segment *segment, const uint8_t *start, const uint8_t *e
 
 /* Encodes the symbols of each segment (padded to whole groups with symbols that have a frequency)
  * one after the other into `out`, each at a multiple of eight bytes, and sets its offset and length.
- * `out` has room for UW_STATE_BYTES + 8 bytes and two per padded symbol, per segment.
+ * `out` has room for UW_STATE_BYTES + 8 bytes and two per padded symbol, per segment; `room` is for
+ * UW_STEPS words per table.
  * Returns the bytes used, or -1 when a symbol has no frequency or memory is short. */
 UW_EXPORT int64_t uw_rans_encode(const uint8_t *symbols, uw_segment *segments, uint32_t count,
-                                 const uint16_t *frequencies, uint32_t tables, const uint8_t *classes,
+                                 const uint16_t *frequencies, uint32_t tables,
+                                 const uint8_t *class_of, uint32_t class_shift, uint32_t *room,
                                  uint8_t *out)
 {
+    const uw_classes classes = {class_of, class_shift};
     table_set set;
     int64_t used = 0;
-    if (table_set_open(&set, frequencies, tables, classes != NULL, UW_STEPS, uw_encoding_table))
+    if (table_set_open(&set, frequencies, tables, class_of != NULL, UW_STEPS, uw_encoding_table, room))
         used = -1;
     for (uint32_t i = 0; i < count && used >= 0;) {
         const uint32_t groups = groups_of(&segments[i]);
         const int two = active->rans_encode_pair && i + 1 < count && groups_of(&segments[i + 1]) == groups;
-        const size_t room = UW_STATE_BYTES + 2 * (size_t)groups * UW_GROUP;
+        const size_t most = UW_STATE_BYTES + 2 * (size_t)groups * UW_GROUP;
         const uw_step *table[2] = {NULL, NULL};
-        const uint8_t *values[2], *part[2];
+        const uint8_t *values[2];
+        uw_classes part[2];
         uint8_t *start[2] = {NULL, NULL}, *end[2];
         for (int k = 0; k <= two; k++) {
             table[k] = table_set_get(&set, segments[i + (uint32_t)k].table);
             values[k] = symbols + segments[i + (uint32_t)k].start;
-            part[k] = classes ? classes + segments[i + (uint32_t)k].start : NULL;
-            end[k] = out + used + (size_t)(k + 1) * room;
+            part[k] = uw_classes_at(classes, segments[i + (uint32_t)k].start);
+            end[k] = out + used + (size_t)(k + 1) * most;
         }
         if (two && table[0] && table[1])
             active->rans_encode_pair(values, groups, table, part, end, start);
@@ -222,16 +222,17 @@ UW_EXPORT int64_t uw_split16(const uint16_t *words, uint64_t count, uint64_t chu
 
 /* Words straight from the coded parts of chunks of 16-bit floats. Neighbours of equal size are decoded
  * as a pair, any other chunk alone. Returns 0, 1 + the index of a damaged chunk, or
- * UW_DECLINED when the parts have to be decoded one by one. */
+ * UW_DECLINED when the parts have to be decoded one by one. `room` is as for uw_rans_decode. */
 UW_EXPORT int64_t uw_decode16(const uint8_t *coded, const uw_chunk16 *chunks, uint32_t count,
-                              const uint16_t *frequencies, uint32_t tables, const uint8_t *classes,
-                              const uw_float *format, uint16_t *words)
+                              const uint16_t *frequencies, uint32_t tables, const uint8_t *class_of,
+                              uint32_t *room, const uw_float *format, uint16_t *words)
 {
+    const uw_classes classes = {class_of, 0};
     table_set set;
     int64_t status = 0;
     if (!active->decode16)
         return UW_DECLINED;
-    if (table_set_open(&set, frequencies, tables, classes != NULL, UW_SLOTS, uw_decoding_table))
+    if (table_set_open(&set, frequencies, tables, class_of != NULL, UW_SLOTS, uw_decoding_table, room))
         status = UW_DECLINED;
     for (uint32_t i = 0; i < count && status == 0;) {
         const int two = i + 1 < count && chunks[i].symbol.count == chunks[i + 1].symbol.count;
@@ -239,7 +240,7 @@ UW_EXPORT int64_t uw_decode16(const uint8_t *coded, const uw_chunk16 *chunks, ui
         const uint64_t start[2] = {pair[0]->symbol.start, pair[1]->symbol.start};
         const uw_slot *table[2] = {table_set_get(&set, pair[0]->symbol.table),
                                    table_set_get(&set, pair[1]->symbol.table)};
-        const uint8_t *part[2] = {classes ? classes + start[0] : NULL, classes ? classes + start[1] : NULL};
+        const uw_classes part[2] = {uw_classes_at(classes, start[0]), uw_classes_at(classes, start[1])};
         uint16_t *const out[2] = {words + start[0], words + start[1]};
         int result = -1;
         if (table[0] && table[1])

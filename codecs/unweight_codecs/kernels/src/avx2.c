@@ -38,8 +38,18 @@ UW_TARGET UW_INLINE __m256i decode_step(const uw_slot *table, __m256i class_offs
     return slot;
 }
 
+/* The classes of 32 symbols, a byte each: quarter 0 to 3 of a group. */
+UW_TARGET UW_INLINE __m256i class_bytes_of(uw_classes classes, int quarter)
+{
+    if (!classes.of)
+        return _mm256_setzero_si256();
+    if (classes.shift == UW_RUN_BITS)
+        return _mm256_set1_epi8((char)classes.of[quarter]);
+    return _mm256_loadu_si256((const __m256i *)classes.of + quarter);
+}
+
 UW_TARGET static int rans_decode(const uint8_t *segment, size_t length, uint32_t groups,
-                                 const uw_slot *table, const uint8_t *classes, uint8_t *out)
+                                 const uw_slot *table, uw_classes classes, uint8_t *out)
 {
     if (length < UW_STATE_BYTES || length % 2)
         return -1;
@@ -53,7 +63,7 @@ UW_TARGET static int rans_decode(const uint8_t *segment, size_t length, uint32_t
         __m256i symbols[4], class_bytes[4];
         for (int v = 0; v < 4; v++) {
             symbols[v] = _mm256_setzero_si256();
-            class_bytes[v] = classes ? _mm256_loadu_si256((const __m256i *)classes + v) : symbols[v];
+            class_bytes[v] = class_bytes_of(classes, v);
         }
         for (int step = 0; step < 4; step++) {
             __m128i shift = _mm_cvtsi32_si128(8 * step);
@@ -67,8 +77,7 @@ UW_TARGET static int rans_decode(const uint8_t *segment, size_t length, uint32_t
         }
         for (int v = 0; v < 4; v++)
             _mm256_storeu_si256((__m256i *)out + v, symbols[v]);
-        if (classes)
-            classes += UW_GROUP;
+        classes = uw_classes_at(classes, UW_GROUP);
     }
     uint32_t states[UW_LANES];
     for (int v = 0; v < 4; v++)
@@ -78,7 +87,7 @@ UW_TARGET static int rans_decode(const uint8_t *segment, size_t length, uint32_t
 
 /* Scalar: compressing the refill words out of a register is what AVX2 lacks. */
 static uint8_t *rans_encode(const uint8_t *symbols, uint32_t groups, const uw_step *table,
-                            const uint8_t *classes, uint8_t *end)
+                            uw_classes classes, uint8_t *end)
 {
     return uw_portable.rans_encode(symbols, groups, table, classes, end);
 }

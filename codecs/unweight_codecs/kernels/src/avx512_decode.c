@@ -26,7 +26,7 @@ UW_TARGET UW_INLINE int group_ready(const lanes *l)
 }
 
 UW_TARGET UW_INLINE int finish_lanes(const lanes *l, uint32_t groups, const uw_slot *table,
-                                     const uint8_t *classes, uint8_t *out)
+                                     uw_classes classes, uint8_t *out)
 {
     uint32_t states[UW_LANES];
     _mm512_storeu_si512(states, l->low);
@@ -62,7 +62,7 @@ UW_TARGET UW_INLINE __m512i class_offset_of(__m512i class_bytes, int step)
 /* Decodes one group of one or two chunks: 128 symbols each, in order, in two registers per chunk.
  * Without classes the class registers are constant zeroes, which the compiler removes. */
 UW_TARGET UW_INLINE void decode_group(lanes *l, const int chunks, const uw_slot *const *table,
-                                      const uint8_t *const *classes, const int with_classes,
+                                      const uw_classes *classes, const int with_classes,
                                       __m512i (*symbols)[2])
 {
     const __m512i byte_mask = _mm512_set1_epi32(255), zero = _mm512_setzero_si512();
@@ -70,7 +70,7 @@ UW_TARGET UW_INLINE void decode_group(lanes *l, const int chunks, const uw_slot 
     for (int c = 0; c < chunks; c++)
         for (int half = 0; half < 2; half++) {
             symbols[c][half] = zero;
-            class_bytes[c][half] = with_classes ? _mm512_loadu_si512(classes[c] + 64 * half) : zero;
+            class_bytes[c][half] = with_classes ? class_bytes_of(classes[c], half) : zero;
         }
 #pragma GCC unroll 4
     for (int step = 0; step < 4; step++)
@@ -88,7 +88,7 @@ UW_TARGET UW_INLINE void decode_group(lanes *l, const int chunks, const uw_slot 
 
 UW_TARGET UW_INLINE int rans_decode_of(const uint8_t *const *segment, const size_t *length, const int chunks,
                                        uint32_t groups, const uw_slot *const *table,
-                                       const uint8_t *const *classes, const int with_classes,
+                                       const uw_classes *classes, const int with_classes,
                                        uint8_t *const *out)
 {
     lanes l[2];
@@ -98,10 +98,10 @@ UW_TARGET UW_INLINE int rans_decode_of(const uint8_t *const *segment, const size
             return -1;
     for (; group < groups && group_ready(&l[0]) && group_ready(&l[chunks - 1]); group++) {
         const size_t at = (size_t)group * UW_GROUP;
-        const uint8_t *part[2] = {NULL, NULL};
+        uw_classes part[2] = {{NULL, 0}, {NULL, 0}};
         __m512i symbols[2][2];
         for (int c = 0; c < chunks && with_classes; c++)
-            part[c] = classes[c] + at;
+            part[c] = uw_classes_at(classes[c], at);
         decode_group(l, chunks, table, part, with_classes, symbols);
         for (int c = 0; c < chunks; c++) {
             _mm512_storeu_si512(out[c] + at, symbols[c][0]);
@@ -110,7 +110,7 @@ UW_TARGET UW_INLINE int rans_decode_of(const uint8_t *const *segment, const size
     }
     for (int c = 0; c < chunks; c++) {
         const size_t at = (size_t)group * UW_GROUP;
-        if (finish_lanes(&l[c], groups - group, table[c], with_classes ? classes[c] + at : NULL, out[c] + at))
+        if (finish_lanes(&l[c], groups - group, table[c], uw_classes_at(classes[c], at), out[c] + at))
             return -1;
     }
     return 0;
@@ -118,17 +118,17 @@ UW_TARGET UW_INLINE int rans_decode_of(const uint8_t *const *segment, const size
 
 UW_TARGET int uw_avx512_decode_pair(const uint8_t *const segment[2], const size_t length[2],
                                       uint32_t groups, const uw_slot *const table[2],
-                                      const uint8_t *const classes[2], uint8_t *const out[2])
+                                      const uw_classes classes[2], uint8_t *const out[2])
 {
-    if (classes[0])
+    if (classes[0].of)
         return rans_decode_of(segment, length, 2, groups, table, classes, 1, out);
     return rans_decode_of(segment, length, 2, groups, table, classes, 0, out);
 }
 
 UW_TARGET int uw_avx512_decode(const uint8_t *segment, size_t length, uint32_t groups,
-                                 const uw_slot *table, const uint8_t *classes, uint8_t *out)
+                                 const uw_slot *table, uw_classes classes, uint8_t *out)
 {
-    if (classes)
+    if (classes.of)
         return rans_decode_of(&segment, &length, 1, groups, &table, &classes, 1, &out);
     return rans_decode_of(&segment, &length, 1, groups, &table, &classes, 0, &out);
 }
@@ -151,7 +151,7 @@ UW_TARGET static int patch64(const uw_float *format, uint64_t mask, const uint8_
 /* The last groups of a chunk, where full-width loads could leave the buffer: through its parts.
  * A chunk of so few words that its whole end looks like a tail is left to the unfused way. */
 UW_TARGET static int finish16(const lanes *l, uint32_t group, uint32_t groups, const uw_slot *table,
-                              const uint8_t *classes, const uint8_t *coded, const uw_chunk16 *chunk,
+                              uw_classes classes, const uint8_t *coded, const uw_chunk16 *chunk,
                               const uw_float *format, const uint8_t *escape, uint16_t *out)
 {
     enum { TAIL = 64 * UW_GROUP };
@@ -163,7 +163,7 @@ UW_TARGET static int finish16(const lanes *l, uint32_t group, uint32_t groups, c
     uint8_t symbols[TAIL], top[TAIL];
     if ((groups - group) * UW_GROUP > TAIL)
         return UW_UNFUSED;
-    if (finish_lanes(l, groups - group, table, classes ? classes + first : NULL, symbols))
+    if (finish_lanes(l, groups - group, table, uw_classes_at(classes, first), symbols))
         return -1;
     const uint8_t *packed = coded + chunk->plane[low_plane] + first / 8 * width;
     uw_avx512.unpack_bits(packed, (count * width + 7) / 8, count, width, top);
@@ -174,7 +174,7 @@ UW_TARGET static int finish16(const lanes *l, uint32_t group, uint32_t groups, c
 }
 
 UW_TARGET UW_INLINE int decode16_of(const uint8_t *coded, const uw_chunk16 *const *chunk, const int chunks,
-                                    const uw_slot *const *table, const uint8_t *const *classes,
+                                    const uw_slot *const *table, const uw_classes *classes,
                                     const int with_classes, const uw_float *format, uint16_t *const *out)
 {
     const join16 j = join16_for(format);
@@ -194,10 +194,10 @@ UW_TARGET UW_INLINE int decode16_of(const uint8_t *coded, const uw_chunk16 *cons
     /* The top plane's loads read 64 bytes: the last eight groups of a plane of one bit are left. */
     for (; group + 8 < groups && group_ready(&l[0]) && group_ready(&l[chunks - 1]); group++) {
         const size_t at = (size_t)group * UW_GROUP;
-        const uint8_t *part[2] = {NULL, NULL};
+        uw_classes part[2] = {{NULL, 0}, {NULL, 0}};
         __m512i symbols[2][2];
         for (int c = 0; c < chunks && with_classes; c++)
-            part[c] = classes[c] + at;
+            part[c] = uw_classes_at(classes[c], at);
         decode_group(l, chunks, table, part, with_classes, symbols);
 #pragma GCC unroll 2
         for (int c = 0; c < chunks; c++)
@@ -212,19 +212,19 @@ UW_TARGET UW_INLINE int decode16_of(const uint8_t *coded, const uw_chunk16 *cons
     }
     int status = 0;
     for (int c = 0; c < chunks && status == 0; c++)
-        status = finish16(&l[c], group, groups, table[c], with_classes ? classes[c] : NULL, coded,
+        status = finish16(&l[c], group, groups, table[c], classes[c], coded,
                           chunk[c], format, escape[c], out[c]);
     return status;
 }
 
 UW_TARGET int uw_avx512_decode16(const uint8_t *coded, const uw_chunk16 *const *chunk, int chunks,
-                              const uw_slot *const *table, const uint8_t *const *classes,
+                              const uw_slot *const *table, const uw_classes *classes,
                               const uw_float *format, uint16_t *const *out)
 {
     if (chunks == 1)
-        return classes[0] ? decode16_of(coded, chunk, 1, table, classes, 1, format, out)
+        return classes[0].of ? decode16_of(coded, chunk, 1, table, classes, 1, format, out)
                           : decode16_of(coded, chunk, 1, table, classes, 0, format, out);
-    return classes[0] ? decode16_of(coded, chunk, 2, table, classes, 1, format, out)
+    return classes[0].of ? decode16_of(coded, chunk, 2, table, classes, 1, format, out)
                       : decode16_of(coded, chunk, 2, table, classes, 0, format, out);
 }
 #endif

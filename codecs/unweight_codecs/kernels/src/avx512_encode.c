@@ -91,12 +91,12 @@ typedef struct {
 
 /* Encodes the symbols of one step of all lanes: byte `step` of each lane's four. */
 UW_TARGET UW_INLINE void encode_lanes(encoder *e, const step_table *t, const uint8_t *symbols,
-                                      const uint8_t *classes, const int small, uint32_t step)
+                                      uw_classes classes, const int small, uint32_t step)
 {
     __m512i class_low = _mm512_setzero_si512(), class_high = class_low;
-    if (!small && classes) {
-        class_low = byte_of(_mm512_loadu_si512(classes), step);
-        class_high = byte_of(_mm512_loadu_si512(classes + 64), step);
+    if (!small && classes.of) {
+        class_low = byte_of(class_bytes_of(classes, 0), step);
+        class_high = byte_of(class_bytes_of(classes, 1), step);
     }
     __m512i high = byte_of(_mm512_loadu_si512(symbols + 64), step);
     __m512i low = byte_of(_mm512_loadu_si512(symbols), step);
@@ -116,7 +116,7 @@ UW_TARGET UW_INLINE void encode_lanes(encoder *e, const step_table *t, const uin
 }
 
 UW_TARGET UW_INLINE void rans_encode_of(const uint8_t *const *symbols, const int chunks, uint32_t groups,
-                                        const uw_step *const *table, const uint8_t *const *classes,
+                                        const uw_step *const *table, const uw_classes *classes,
                                         const int small, uint8_t *const *end, uint8_t **start)
 {
     const __m512i first = _mm512_set1_epi32(UW_STATE_LOW);
@@ -135,7 +135,7 @@ UW_TARGET UW_INLINE void rans_encode_of(const uint8_t *const *symbols, const int
         for (uint32_t step = 4; step-- > 0;)
 #pragma GCC unroll 2
             for (int c = 0; c < chunks; c++)
-                encode_lanes(&e[c], &t[c], symbols[c] + at, classes[c] ? classes[c] + at : NULL, small, step);
+                encode_lanes(&e[c], &t[c], symbols[c] + at, uw_classes_at(classes[c], at), small, step);
     }
     for (int c = 0; c < chunks; c++) {
         start[c] = e[c].end - UW_STATE_BYTES;
@@ -148,10 +148,10 @@ UW_TARGET UW_INLINE void rans_encode_of(const uint8_t *const *symbols, const int
 }
 
 UW_TARGET uint8_t *uw_avx512_encode(const uint8_t *symbols, uint32_t groups, const uw_step *table,
-                                      const uint8_t *classes, uint8_t *end)
+                                      uw_classes classes, uint8_t *end)
 {
     uint8_t *start;
-    if (!classes && table[UW_USED] <= 64)
+    if (!classes.of && table[UW_USED] <= 64)
         rans_encode_of(&symbols, 1, groups, &table, &classes, 1, &end, &start);
     else
         rans_encode_of(&symbols, 1, groups, &table, &classes, 0, &end, &start);
@@ -160,10 +160,10 @@ UW_TARGET uint8_t *uw_avx512_encode(const uint8_t *symbols, uint32_t groups, con
 
 /* The steps of a chunk depend on each other; a second chunk fills the gaps. */
 UW_TARGET void uw_avx512_encode_pair(const uint8_t *const symbols[2], uint32_t groups,
-                                       const uw_step *const table[2], const uint8_t *const classes[2],
+                                       const uw_step *const table[2], const uw_classes classes[2],
                                        uint8_t *const end[2], uint8_t *start[2])
 {
-    if (!classes[0] && table[0][UW_USED] <= 64 && table[1][UW_USED] <= 64)
+    if (!classes[0].of && table[0][UW_USED] <= 64 && table[1][UW_USED] <= 64)
         rans_encode_of(symbols, 2, groups, table, classes, 1, end, start);
     else
         rans_encode_of(symbols, 2, groups, table, classes, 0, end, start);

@@ -18,7 +18,7 @@ static void copy_strided(uint8_t *to, size_t to_stride, const uint8_t *from, siz
                          uint64_t count, size_t size)
 {
     switch (size) {
-    case 2: copy_strided_of(to, to_stride, from, from_stride, count, 2); break;
+    case 1: copy_strided_of(to, to_stride, from, from_stride, count, 1); break;
     case 4: copy_strided_of(to, to_stride, from, from_stride, count, 4); break;
     case 16: copy_strided_of(to, to_stride, from, from_stride, count, 16); break;
     case 32: copy_strided_of(to, to_stride, from, from_stride, count, 32); break;
@@ -56,5 +56,46 @@ UW_EXPORT void uw_put_field(const uint8_t *values, uint64_t count, uint64_t stri
         if (width < 8)
             uw_pack_bits(values + at * per_block, part * per_block, width, dense);
         copy_strided(blocks + at * stride + first, stride, from, size, part, size);
+    }
+}
+
+/* The value of an F16 whose exponent is not all ones: its mantissa times a signed power of two, neither of
+ * them subnormal, as a process may have told the processor to flush those. */
+UW_INLINE double half_value(uint32_t half)
+{
+    const uint32_t exponent = half >> 10 & 31, subnormal = exponent == 0;
+    const int32_t mantissa = (int32_t)((half & 0x3ff) | (1 - subnormal) << 10);
+    const uint64_t bits = (uint64_t)(exponent + subnormal + 1023 - 25) << 52 | (uint64_t)(half >> 15) << 63;
+    double power;
+    memcpy(&power, &bits, sizeof power);
+    return mantissa * power;
+}
+
+/* Contexts of `count` blocks from the bytes of the scale d and the minimum m: see specs/blocks.md.
+ * -m / d * factor is rounded to the nearest integer, ties to even, less `below`, limited to what
+ * `contexts` allow; 0 where d or m is not finite or d is zero. */
+UW_EXPORT void uw_zero_points(const uint8_t *const halves[4], uint64_t count, double factor, double below,
+                              uint32_t contexts, uint8_t *out)
+{
+    enum { BATCH = 256 };
+    const double nearest = 0x1.8p52; /* adding it leaves no room for a fraction */
+    const double last = (double)contexts - 1;
+    for (uint64_t at = 0; at < count; at += BATCH) {
+        const uint64_t part = count - at < BATCH ? count - at : BATCH;
+        const uint8_t *const d_low = halves[0] + at, *const d_high = halves[1] + at;
+        const uint8_t *const m_low = halves[2] + at, *const m_high = halves[3] + at;
+        double quotient[BATCH];
+        uint32_t usable[BATCH];
+        for (uint64_t i = 0; i < part; i++) {
+            const uint32_t d = d_low[i] | (uint32_t)d_high[i] << 8, m = m_low[i] | (uint32_t)m_high[i] << 8;
+            usable[i] = ((d & 0x7c00) != 0x7c00) & ((m & 0x7c00) != 0x7c00) & ((d & 0x7fff) != 0);
+            /* A zero d is made one that divides; what comes of it is not used. */
+            quotient[i] = -half_value(m) / half_value(d | (1 - usable[i]));
+        }
+        for (uint64_t i = 0; i < part; i++) {
+            const double zero = quotient[i] * factor + nearest - nearest - below;
+            const double positive = zero > 0 ? zero : 0, limited = positive < last ? positive : last;
+            out[at + i] = (uint8_t)((uint32_t)(int32_t)limited & (0u - usable[i]));
+        }
     }
 }

@@ -4,7 +4,7 @@
 
 #include "unweight.h"
 
-enum { UW_COST_BITS = 12, UW_ROUNDS = 3, UW_TWO_BYTES = 0x80 };
+enum { UW_COST_BITS = 12, UW_ROUNDS = 3, UW_TWO_BYTES = 0x80, UW_TABLE_BYTES = 2 + 2 * UW_ALPHABET };
 
 static int64_t total_of(const int64_t *counts)
 {
@@ -72,15 +72,24 @@ static int64_t cost(const int64_t *counts, const uint16_t *frequencies, const in
     return (units + (1 << UW_COST_BITS) - 1) >> UW_COST_BITS;
 }
 
-/* Bytes that a table takes in the file: see specs/tables.md. */
-static int64_t serialised_size(const uint16_t *frequencies)
+/* Writes a table as specs/tables.md says; returns its bytes. */
+static int64_t serialise(const uint16_t *frequencies, uint8_t *out)
 {
-    int64_t used = 0, wide = 0;
-    for (int i = 0; i < UW_ALPHABET; i++) {
-        used = frequencies[i] ? i + 1 : used;
-        wide += frequencies[i] >= UW_TWO_BYTES;
+    int first = 0, last = UW_ALPHABET - 1;
+    int64_t used = 0;
+    while (first < last && !frequencies[first])
+        first++;
+    while (last > first && !frequencies[last])
+        last--;
+    out[used++] = (uint8_t)first;
+    out[used++] = (uint8_t)last;
+    for (int i = first; i <= last; i++) {
+        const uint16_t frequency = frequencies[i];
+        out[used++] = (uint8_t)(frequency < UW_TWO_BYTES ? frequency : frequency | UW_TWO_BYTES);
+        if (frequency >= UW_TWO_BYTES)
+            out[used++] = (uint8_t)(frequency >> 7);
     }
-    return 1 + used + wide;
+    return used;
 }
 
 /* Tables of `number` clusters of histograms; clusters without a histogram must not occur. */
@@ -139,7 +148,7 @@ UW_EXPORT void uw_normalise(const int64_t *counts, uint32_t rows, uint16_t *tabl
 UW_EXPORT int64_t uw_lloyd(const int64_t *counts, uint32_t rows, const int64_t *lengths, uint32_t *number,
                            uint8_t *choice, uint16_t *tables)
 {
-    uint8_t *before = malloc(rows ? rows : 1);
+    uint8_t *before = malloc(rows ? rows : 1), serialised[UW_TABLE_BYTES];
     int64_t total = 0;
     if (!before)
         return -1;
@@ -155,6 +164,46 @@ UW_EXPORT int64_t uw_lloyd(const int64_t *counts, uint32_t rows, const int64_t *
     for (uint32_t row = 0; row < rows; row++)
         total += cost(counts + (size_t)row * UW_ALPHABET, tables + (size_t)choice[row] * UW_ALPHABET, lengths);
     for (uint32_t k = 0; k < *number; k++)
-        total += 8 * serialised_size(tables + (size_t)k * UW_ALPHABET);
+        total += 8 * serialise(tables + (size_t)k * UW_ALPHABET, serialised);
     return total;
+}
+
+/* Writes `count` tables one after the other; `out` has room for UW_TABLE_BYTES each. Returns the bytes. */
+UW_EXPORT int64_t uw_serialise(const uint16_t *tables, uint32_t count, uint8_t *out)
+{
+    int64_t used = 0;
+    for (uint32_t k = 0; k < count; k++)
+        used += serialise(tables + (size_t)k * UW_ALPHABET, out + used);
+    return used;
+}
+
+/* Reads `count` tables. Returns the bytes they take, UW_CUT when they are cut short, or UW_SUM when one
+ * does not sum to 4096. */
+UW_EXPORT int64_t uw_parse(const uint8_t *data, uint64_t length, uint32_t count, uint16_t *tables)
+{
+    enum { UW_CUT = -1, UW_SUM = -2 };
+    uint64_t at = 0;
+    memset(tables, 0, (size_t)count * UW_ALPHABET * sizeof *tables);
+    for (uint32_t k = 0; k < count; k++, tables += UW_ALPHABET) {
+        uint32_t sum = 0;
+        if (length - at < 2)
+            return UW_CUT;
+        const uint32_t first = data[at], last = data[at + 1];
+        at += 2;
+        for (uint32_t i = first; i <= last; i++) {
+            if (at == length)
+                return UW_CUT;
+            uint32_t frequency = data[at++];
+            if (frequency & UW_TWO_BYTES) {
+                if (at == length)
+                    return UW_CUT;
+                frequency = (frequency & 0x7f) | (uint32_t)data[at++] << 7;
+            }
+            tables[i] = (uint16_t)frequency;
+            sum += frequency;
+        }
+        if (sum != UW_SLOTS)
+            return UW_SUM;
+    }
+    return (int64_t)at;
 }

@@ -6,13 +6,13 @@
 /* Decodes one group: symbol i belongs to lane i / 4 and step i % 4. Refills are as good as random, so
  * there is no branch on them to mispredict; with `checked`, words are read only while there are any. */
 UW_INLINE const uint8_t *decode_group(const uint8_t *words, const uint8_t *end, const int checked,
-                                      const uw_slot *table, const uint8_t *classes,
+                                      const uw_slot *table, uw_classes classes,
                                       uint32_t states[UW_LANES], uint8_t *out)
 {
     for (uint32_t step = 0; step < 4; step++) {
         for (uint32_t lane = 0; lane < UW_LANES; lane++) {
             const uint32_t at = lane * 4 + step, state = states[lane];
-            const uw_slot *row = classes ? table + (size_t)classes[at] * UW_SLOTS : table;
+            const uw_slot *row = classes.of ? table + (size_t)classes.of[at >> classes.shift] * UW_SLOTS : table;
             const uw_slot slot = row[state & (UW_SLOTS - 1)];
             uint32_t next = ((slot >> 8 & (UW_SLOTS - 1)) + 1) * (state >> UW_PROB_BITS) + (slot >> 20);
             const uint32_t low = next < UW_STATE_LOW;
@@ -31,7 +31,7 @@ UW_INLINE const uint8_t *decode_group(const uint8_t *words, const uint8_t *end, 
 
 /* Decodes `groups` groups of 128 symbols and checks that every lane ends where encoding began. */
 int uw_rans_decode_groups(const uint8_t *words, const uint8_t *end, uint32_t groups,
-                          const uw_slot *table, const uint8_t *classes, uint32_t states[UW_LANES],
+                          const uw_slot *table, uw_classes classes, uint32_t states[UW_LANES],
                           uint8_t *out)
 {
     for (uint32_t group = 0; group < groups && words; group++, out += UW_GROUP) {
@@ -40,8 +40,7 @@ int uw_rans_decode_groups(const uint8_t *words, const uint8_t *end, uint32_t gro
             words = decode_group(words, end, 0, table, classes, states, out);
         else
             words = decode_group(words, end, 1, table, classes, states, out);
-        if (classes)
-            classes += UW_GROUP;
+        classes = uw_classes_at(classes, UW_GROUP);
     }
     uint32_t wrong = words != end;
     for (uint32_t lane = 0; lane < UW_LANES; lane++)
@@ -50,7 +49,7 @@ int uw_rans_decode_groups(const uint8_t *words, const uint8_t *end, uint32_t gro
 }
 
 static int rans_decode(const uint8_t *segment, size_t length, uint32_t groups, const uw_slot *table,
-                       const uint8_t *classes, uint8_t *out)
+                       uw_classes classes, uint8_t *out)
 {
     uint32_t states[UW_LANES];
     if (length < UW_STATE_BYTES || length % 2)
@@ -61,19 +60,19 @@ static int rans_decode(const uint8_t *segment, size_t length, uint32_t groups, c
 }
 
 static uint8_t *rans_encode(const uint8_t *symbols, uint32_t groups, const uw_step *table,
-                            const uint8_t *classes, uint8_t *end)
+                            uw_classes classes, uint8_t *end)
 {
     uint32_t states[UW_LANES];
     for (uint32_t lane = 0; lane < UW_LANES; lane++)
         states[lane] = UW_STATE_LOW;
     for (uint32_t group = groups; group-- > 0;) {
         const uint8_t *part = symbols + (size_t)group * UW_GROUP;
-        const uint8_t *part_classes = classes ? classes + (size_t)group * UW_GROUP : NULL;
+        const uw_classes here = uw_classes_at(classes, (size_t)group * UW_GROUP);
         for (uint32_t step = 4; step-- > 0;) {
             for (uint32_t lane = UW_LANES; lane-- > 0;) {
                 uint32_t at = lane * 4 + step, state = states[lane];
                 const uw_step *row =
-                    part_classes ? table + (size_t)part_classes[at] * UW_STEPS : table;
+                    here.of ? table + (size_t)here.of[at >> here.shift] * UW_STEPS : table;
                 uint32_t entry = row[part[at]], frequency = entry & 0xffff, start = entry >> 16;
                 if (frequency == 0)
                     return NULL;
