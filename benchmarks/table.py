@@ -1,18 +1,24 @@
-"""Results as Markdown tables that are readable in a terminal, too."""
+"""Results as Markdown: machine, tables of both sections, targets."""
 
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
-from benchmarks.measure import Growth, Spread
-from benchmarks.processes import THREADS
-from benchmarks.results import Results
+from benchmarks.gguf_table import gguf_table
+from benchmarks.markdown import blank_repeats, rate, table
+from benchmarks.measure import Growth
+from benchmarks.processes import ProcessFigures
+from benchmarks.results import Results, Section
 from benchmarks.targets import Outcome
 from unweight_cli.units import count
 
 
 def report(results: Results) -> str:
     """Return what was measured: machine, coders, controls, processes."""
-    return "\n".join(_paragraphs(results))
+    parts = [_machine(results)]
+    for name, section in results.sections.items():
+        parts += _SECTIONS[name](section)
+    return "\n\n".join(parts)
 
 
 def targets(outcomes: Iterable[Outcome]) -> str:
@@ -25,49 +31,66 @@ def targets(outcomes: Iterable[Outcome]) -> str:
         verdict = "met" if missed <= 0 else f"missed by {missed:.2f} {target.unit}"
         limit = f"{sign} {target.limit:g} {target.unit}"
         rows.append((target.name, limit, f"{outcome.value:.2f} {target.unit}", verdict))
-    return _table(("target", "limit", "measured", ""), rows, numbers=(1, 2))
+    return table(("target", "limit", "measured", ""), rows, numbers=(1, 2))
 
 
-def _paragraphs(results: Results) -> Iterator[str]:
+def _machine(results: Results) -> str:
     machine, versions = results.machine, results.machine.versions
-    yield textwrap.fill(
-        f"{machine.processor}, {machine.processors} processors, {machine.kernel} kernels, load "
-        f"average {machine.load:.1f} at the start; {machine.python}, unweight "
-        f"{versions['unweight']}, zipnn {versions['zipnn']}, zstandard {versions['zstandard']}. "
-        f"Rates are original bytes per CPU-second of one thread, without file I/O: median of "
+    packages = ", ".join(
+        f"{name} {versions[name]}" for name in ("unweight", "zipnn", "zstandard", "gguf")
+    )
+    return textwrap.fill(
+        f"{machine.processor}, {count(machine.processors, 'processor')}, {machine.kernel} kernels, "
+        f"load average {machine.load:.1f} at the start; {machine.python}, {packages}. Rates are "
+        f"original bytes per CPU-second of one thread, without file I/O: median of "
         f"{count(results.rounds, 'round')} (least-greatest).",
         width=100,
     )
-    yield ""
-    yield _coders(results)
-    yield ""
+
+
+def _safetensors(section: Section) -> Iterator[str]:
+    yield _beside_zipnn(section)
     yield "Growth of files that cannot shrink:"
-    yield ""
-    yield _controls(results.controls)
-    yield ""
-    yield f"Whole processes with {THREADS} threads, from file to file:"
-    yield ""
-    yield _processes(results)
+    yield _controls(section.controls)
+    yield from _processes(section.processes)
 
 
-def _coders(results: Results) -> str:
-    rows, shown = [], ""
-    for each in results.models:
-        peer = results.model(each.data, "zipnn")
+def _gguf(section: Section) -> Iterator[str]:
+    yield "GGUF: a published model in Q4_1, and the same weights in other types:"
+    yield gguf_table(section)
+    for each in section.quoted:
+        yield textwrap.fill(
+            f"{each.coder}: quoted as its authors state it for the file of {each.data}, not "
+            "measured here. xz and zstd get the whole file, in one round.",
+            width=100,
+        )
+    yield from _processes(section.processes)
+
+
+_SECTIONS: Final[dict[str, Callable[[Section], Iterator[str]]]] = {
+    "safetensors": _safetensors,
+    "gguf": _gguf,
+}
+
+
+def _beside_zipnn(section: Section) -> str:
+    rows = []
+    names = blank_repeats(each.data for each in section.models)
+    for name, each in zip(names, section.models, strict=True):
+        peer = section.model(each.data, "zipnn")
         check = each.check_rate
         rows.append(
             (
-                each.data if each.data != shown else "",
+                name,
                 each.coder,
                 f"{each.percent:.2f} %",
-                _rate(each.encode_rate),
+                rate(each.encode_rate, 1e9, 2),
                 f"{each.encode_speedup(peer):.2f}",
                 f"{check.median / 1e9:.2f}" if check else "",
-                _rate(each.decode_rate),
+                rate(each.decode_rate, 1e9, 2),
                 f"{each.decode_speedup(peer):.2f}",
             )
         )
-        shown = each.data
     header = (
         "data",
         "coder",
@@ -78,7 +101,7 @@ def _coders(results: Results) -> str:
         "decode GB/s",
         "vs zipnn",
     )
-    return _table(header, rows, numbers=range(2, len(header)))
+    return table(header, rows, numbers=range(2, len(header)))
 
 
 def _controls(controls: Sequence[Growth]) -> str:
@@ -88,10 +111,10 @@ def _controls(controls: Sequence[Growth]) -> str:
         (data, *(percents[data, coder] for coder in coders))
         for data in dict.fromkeys(each.data for each in controls)
     ]
-    return _table(("data", *coders), rows, numbers=range(1, 1 + len(coders)))
+    return table(("data", *coders), rows, numbers=range(1, 1 + len(coders)))
 
 
-def _processes(results: Results) -> str:
+def _processes(figures: Sequence[ProcessFigures]) -> Iterator[str]:
     rows = [
         (
             each.tool,
@@ -101,33 +124,8 @@ def _processes(results: Results) -> str:
             f"{each.cpu_seconds:.2f} s",
             f"{each.peak_bytes / 1e6:.0f} MB",
         )
-        for each in results.processes
+        for each in figures
     ]
-    return _table(
-        ("tool", "command", "data", "wall", "CPU", "peak memory"), rows, numbers=(3, 4, 5)
-    )
-
-
-def _rate(rate: Spread) -> str:
-    median, low, high = (value / 1e9 for value in rate)
-    return f"{median:.2f} ({low:.2f}-{high:.2f})"
-
-
-def _table(
-    header: Sequence[str], rows: Sequence[Sequence[str]], numbers: Iterable[int] = ()
-) -> str:
-    """Return a Markdown table whose columns ``numbers`` are aligned to the right."""
-    right = set(numbers)
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-
-    def line(cells: Sequence[str]) -> str:
-        padded = (
-            cell.rjust(width) if i in right else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        )
-        return f"| {' | '.join(padded)} |"
-
-    rule = "|".join(
-        "-" * (width + 1) + (":" if i in right else "-") for i, width in enumerate(widths)
-    )
-    return "\n".join([line(header), f"|{rule}|", *map(line, rows)])
+    threads = max(each.threads for each in figures)
+    yield f"Whole processes with {count(threads, 'thread')}, from file to file:"
+    yield table(("tool", "command", "data", "wall", "CPU", "peak memory"), rows, numbers=(3, 4, 5))

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from benchmarks.results import Results
+from benchmarks.gguf_models import FLOATS, gguf_name, twin_name
+from benchmarks.results import Results, Section
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +15,7 @@ class Target:
     name: str
     limit: float
     unit: str
-    measure: Callable[[Results], float]
+    measure: Callable[[Section], float]
     at_least: bool = False
 
 
@@ -45,45 +46,70 @@ class Outcome:
 
 
 def outcomes(results: Results) -> Iterator[Outcome]:
-    """Yield every target with what was measured."""
-    for target in TARGETS:
-        yield Outcome(target, target.measure(results))
+    """Yield every target of the sections that were measured, with the figure."""
+    for name, section in results.sections.items():
+        for target in TARGETS[name]:
+            yield Outcome(target, target.measure(section))
 
 
-def _percent(dtype: str, preset: str) -> Callable[[Results], float]:
-    return lambda results: results.model(f"MiniLM {dtype}", f"unweight {preset}").percent
+def _percent(data: str, preset: str) -> Callable[[Section], float]:
+    return lambda section: section.model(data, f"unweight {preset}").percent
 
 
-def _encode_speedup(results: Results) -> float:
-    own = results.model("MiniLM BF16", "unweight default, joined")
-    return own.encode_speedup(results.model("MiniLM BF16", "zipnn"))
+def _encode_speedup(section: Section) -> float:
+    own = section.model("MiniLM BF16", "unweight default, joined")
+    return own.encode_speedup(section.model("MiniLM BF16", "zipnn"))
 
 
-def _decode_speedup(results: Results) -> float:
-    own = results.model("MiniLM BF16", "unweight default, joined")
-    return own.decode_speedup(results.model("MiniLM BF16", "zipnn"))
+def _decode_speedup(section: Section) -> float:
+    own = section.model("MiniLM BF16", "unweight default, joined")
+    return own.decode_speedup(section.model("MiniLM BF16", "zipnn"))
 
 
-def _peak_megabytes(results: Results) -> float:
-    return max(each.peak_bytes for each in results.processes if each.tool == "unweight") / 1e6
+def _encode_megabytes(section: Section) -> float:
+    return section.model(gguf_name("Q4_1"), "unweight default").encode_rate.median / 1e6
 
 
-def _version_seconds(results: Results) -> float:
-    return next(each.wall_seconds for each in results.processes if each.action == "--version")
+def _decode_megabytes(section: Section) -> float:
+    return section.model(gguf_name("Q4_1"), "unweight default").decode_rate.median / 1e6
 
 
-def _worst_growth(results: Results) -> float:
-    return max(each.percent for each in results.controls)
+def _over_twin(dtype: str) -> Callable[[Section], float]:
+    """Return what tells by how many points a GGUF file is above its safetensors twin."""
+    own, twin = _percent(gguf_name(dtype), "default"), _percent(twin_name(dtype), "default")
+    return lambda section: own(section) - twin(section)
 
 
-TARGETS: Final = (
-    Target("size of BF16, fast", 66.5, "%", _percent("BF16", "fast")),
-    Target("size of BF16, default", 66.2, "%", _percent("BF16", "default")),
-    Target("size of F16, default", 85.0, "%", _percent("F16", "default")),
-    Target("size of F32, default", 83.0, "%", _percent("F32", "default")),
+def _peak_megabytes(section: Section) -> float:
+    return section.peak_bytes / 1e6
+
+
+def _version_seconds(section: Section) -> float:
+    return next(each.wall_seconds for each in section.processes if each.action == "--version")
+
+
+def _worst_growth(section: Section) -> float:
+    return max(each.percent for each in section.controls)
+
+
+_SAFETENSORS: Final = (
+    Target("size of BF16, fast", 66.5, "%", _percent("MiniLM BF16", "fast")),
+    Target("size of BF16, default", 66.2, "%", _percent("MiniLM BF16", "default")),
+    Target("size of F16, default", 85.0, "%", _percent("MiniLM F16", "default")),
+    Target("size of F32, default", 83.0, "%", _percent("MiniLM F32", "default")),
     Target("decoding BF16, default", 1.4, "times zipnn", _decode_speedup, at_least=True),
     Target("encoding BF16, default", 2.0, "times zipnn", _encode_speedup, at_least=True),
     Target("peak memory, 2 threads", 250, "MB", _peak_megabytes),
     Target("unweight --version", 0.3, "s", _version_seconds),
     Target("growth of what cannot shrink", 0.1, "%", _worst_growth),
 )
+_GGUF: Final = (
+    Target("size of GGUF Q4_1, default", 87.5, "%", _percent(gguf_name("Q4_1"), "default")),
+    Target("size of GGUF Q4_1, max", 87.0, "%", _percent(gguf_name("Q4_1"), "max")),
+    Target("size of GGUF Q8_0, default", 93.5, "%", _percent(gguf_name("Q8_0"), "default")),
+    *(Target(f"GGUF {each} above safetensors", 0.2, "points", _over_twin(each)) for each in FLOATS),
+    Target("encoding GGUF Q4_1, default", 150, "MB/s", _encode_megabytes, at_least=True),
+    Target("decoding GGUF Q4_1, default", 300, "MB/s", _decode_megabytes, at_least=True),
+    Target("peak memory of GGUF, 1 thread", 250, "MB", _peak_megabytes),
+)
+TARGETS: Final = {"safetensors": _SAFETENSORS, "gguf": _GGUF}

@@ -8,7 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from unweight_codecs.containers.ggml_types import type_id_of
-from unweight_codecs.layouts.blocks import PREDICTED, Field, Piece, fields_of
+from unweight_codecs.layouts.blocks import Field, Piece, fields_of
+from unweight_codecs.layouts.contexts import PREDICTED, LowBits, Predictor, ZeroPoint
 from unweight_codecs.tensor_spec import BLOCK_DTYPES, DType
 
 SPECIFICATION = Path(__file__).resolve().parent.parent / "codecs/unweight_codecs/specs/blocks.md"
@@ -58,10 +59,21 @@ def _piece(piece: Piece) -> str:
 
 
 def _predicted() -> Iterator[str]:
-    yield "| type | field | d | m | L |\n|---|---|---|---|---|\n"
+    yield "| type | stream | kind | of | L |\n|---|---|---|---|---|\n"
     for name, streams in PREDICTED.items():
-        for stream, zero in streams.items():
-            yield f"| {name} | `{stream}` | `{zero.scale}` | `{zero.minimum}` | {zero.levels} |\n"
+        for stream, predictor in streams.items():
+            yield f"| {name} | `{stream}` | {' | '.join(predictor_cells(predictor))} |\n"
+
+
+def predictor_cells(predictor: Predictor) -> tuple[str, str, str]:
+    """Return what kind of predictor it is, the fields or stream it looks at, and its levels."""
+    match predictor:
+        case ZeroPoint(scale, minimum, levels):
+            return "zero point", f"`{scale}`, `{minimum}`", str(levels)
+        case LowBits(stream):
+            return "low bits", f"`{stream}`", ""
+        case _:
+            raise TypeError(f"{SPECIFICATION.name} does not describe {predictor}")
 
 
 def with_tables(document: str) -> str:

@@ -9,19 +9,21 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import zstandard
 
 from unweight_codecs.archive import ArchiveReader
 from unweight_codecs.archive.reader import CodedHead
 from unweight_codecs.codec import SLOTS_IN_ORDER, Model
 from unweight_codecs.entropy.directory import CODERS, LENGTH_BITS, TABLE_BITS
-from unweight_codecs.entropy.frequencies import serialise
-from unweight_codecs.kernels.base import LANES
+from unweight_codecs.entropy.frequencies import serialised_sizes
+from unweight_codecs.kernels.base import ALPHABET, LANES
 from unweight_codecs.manifest import MANIFEST_KEY
 from unweight_codecs.operations.compress import CompressOptions, compress
 from unweight_codecs.operations.progress import NoProgress
 
 SPECIFICATION = Path(__file__).resolve().parent.parent / "codecs/unweight_codecs/specs/FORMAT.md"
+NO_TABLES = np.zeros((0, ALPHABET), np.uint16)
 BEGIN, END = "<!-- example:begin -->\n", "<!-- example:end -->\n"
 
 Part = tuple[int, str]  # bytes, and what they are
@@ -111,10 +113,10 @@ def _grid_parts(model: Model) -> Iterator[Part]:
     for stream in model.streams():
         if stream == "escape":
             continue
-        tables = model.tables.get(stream, ())
+        tables = model.tables.get(stream, NO_TABLES)
         yield 1, f"tables of {stream}: {len(tables)}"
-        for table in tables:
-            yield len(serialise(table)), f"{stream}: last value, then frequencies"
+        for size in serialised_sizes(tables).tolist():
+            yield size, f"{stream}: first value, last value, frequencies"
 
 
 def _directory_and_chunk(head: CodedHead, used: int) -> Iterator[Part]:

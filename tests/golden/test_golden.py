@@ -11,7 +11,7 @@ from unweight_codecs.archive import ArchiveReader
 from unweight_codecs.archive.formats import FORMATS
 from unweight_codecs.archive.reader import CodedHead
 from unweight_codecs.entropy.directory import CODERS
-from unweight_codecs.layouts.blocks import PREDICTED
+from unweight_codecs.layouts.contexts import PREDICTED
 from unweight_codecs.operations.compress import CompressOptions, compress
 from unweight_codecs.operations.decompress import decompress
 from unweight_codecs.operations.progress import NoProgress
@@ -84,7 +84,7 @@ class Seen:
         self.presets: set[str] = set()
         self.mantissa_bits: set[int] = set()
         self.containers: set[str] = set()
-        self.predicted: set[str] = set()
+        self.predicted: set[tuple[str, str]] = set()
         self.escapes = self.contexts = self.tables = self.chunks = 0
         for path in CODED:
             with ArchiveReader(path) as archive:
@@ -99,8 +99,7 @@ class Seen:
         self.dtypes.add(model.spec.dtype)
         self.coders |= {CODERS[coder] for coder in np.unique(entries >> 28).tolist()}
         self.chunks = max(self.chunks, len(entries))
-        if model.contextual:
-            self.predicted.add(model.spec.dtype)
+        self.predicted |= {(model.spec.dtype, stream) for stream in model.contextual}
         self.tables = max(self.tables, *map(len, model.tables.values()), 0)
         if model.layout.is_float:
             self.mantissa_bits.add(model.top_bits)
@@ -113,7 +112,7 @@ def test_golden_files_have_everything_the_format_has() -> None:
     seen = Seen()
     assert seen.containers == set(FORMATS)
     assert seen.dtypes == {*DTYPES, *BLOCK_DTYPES}
-    assert seen.predicted == set(PREDICTED)
+    assert seen.predicted == {(name, stream) for name in PREDICTED for stream in PREDICTED[name]}
     assert seen.coders == set(CODERS)
     assert seen.presets == set(PRESETS)
     assert seen.escapes > 0

@@ -139,6 +139,24 @@ def vocabulary(count: int) -> bytes:
     return array(ValueType.STRING, count, b"".join(string(b"token %d" % k) for k in range(count)))
 
 
+def centred_blocks(name: str, seed: int, count: int = 3000) -> bytes:
+    """Return blocks of Q4_1 or Q5_1 whose quants crowd around the one that stands for zero.
+
+    Their scales and minimums are never far from each other.
+    """
+    rng = np.random.default_rng(seed)
+    levels = {"Q4_1": 16, "Q5_1": 32}[name]
+    zero = rng.uniform(0.3 * levels, 0.7 * levels, (count, 1))
+    quants = np.clip(np.rint(rng.normal(zero, levels / 16, (count, 32))), 0, levels - 1)
+    scale = np.exp2(rng.uniform(-10, -6, (count, 1)))
+    halves = np.hstack([scale, -scale * zero]).astype("<f2").view(np.uint8)
+    low, high = quants.astype(np.uint8) & 15, quants.astype(np.uint8) >> 4
+    parts = [halves, low[:, :16] | low[:, 16:] << 4]
+    if name == "Q5_1":
+        parts.insert(1, np.packbits(high, axis=1, bitorder="little"))
+    return np.hstack(parts).tobytes()
+
+
 def small_gguf(path: Path) -> Path:
     """Write a file with everything: the tensors have the names of ``models.small_model``."""
     keys = [

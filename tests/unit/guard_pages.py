@@ -20,8 +20,17 @@ from unweight_codecs.codec import Block, Model
 from unweight_codecs.entropy.directory import parse_directory
 from unweight_codecs.entropy.frequencies import normalise
 from unweight_codecs.errors import IntegrityError, UnweightError
-from unweight_codecs.kernels import native
-from unweight_codecs.kernels.base import ALPHABET, SEGMENT, Bytes, FloatFormat, Frequencies, padded
+from unweight_codecs.kernels import library, native
+from unweight_codecs.kernels.base import (
+    ALPHABET,
+    RUN,
+    SEGMENT,
+    Bytes,
+    Classes,
+    FloatFormat,
+    Frequencies,
+    padded,
+)
 from unweight_codecs.kernels.native import NativeKernels
 from unweight_codecs.pipeline import Pipeline, pipeline_of
 from unweight_codecs.stages.bound import Bound
@@ -104,6 +113,14 @@ def fields(kernel: NativeKernels) -> None:
                 assert np.array_equal(restored, blocks)
 
 
+def zero_points(kernel: NativeKernels) -> None:
+    """Contexts of every short number of blocks, and around whole batches."""
+    for count in (*range(1, 140), 255, 256, 257, 1000):
+        print("blocks", count)
+        halves = [copied(RNG.integers(0, 256, count, np.uint8)) for _ in range(4)]
+        assert kernel.zero_points(halves, 2, 7, 16).max() < 16
+
+
 def forms() -> Iterator[FloatFormat]:
     """Return every split of every float dtype."""
     for dtype in DTYPES.values():
@@ -154,19 +171,32 @@ def tables(number: int, alphabet: int) -> Frequencies:
     return normalise(counts)
 
 
+def serialised(kernel: NativeKernels) -> None:
+    """Tables read from bytes that end with the last of them, and from bytes cut anywhere."""
+    for alphabet in (1, 2, 31, 256):
+        for number in (1, 3):
+            print(alphabet, number)
+            frequencies = copied(tables(number, alphabet))
+            data = kernel.serialise(frequencies)
+            for length in range(len(data) + 1):
+                part: Any = copied(np.frombuffer(data[:length], np.uint8))
+                expect_damage(kernel.parse, part, 0, number)
+            assert np.array_equal(kernel.parse(part, 0, number)[0], frequencies)
+
+
 def rans(kernel: NativeKernels) -> None:
     """Segments of every kind, whole, cut short, and random bytes in their place."""
     for alphabet in (1, 2, 16, 31, 64, 65, 256):
         for lengths in ((1,), (128,), (129,), (1000,), (5000,), (1000, 1000), (4096, 4096, 77)):
-            for classes in (None, 5):
-                print(alphabet, lengths, classes)
+            for classes, run in ((None, 1), (5, 1), (5, RUN)):
+                print(alphabet, lengths, classes, run)
                 frequencies = copied(tables(classes or 1, alphabet))
                 segments = np.zeros(len(lengths), SEGMENT)
                 segments["count"] = lengths
                 segments["start"] = np.cumsum([0, *map(padded, lengths[:-1])])
                 room = sum(map(padded, lengths))
                 symbols = copied(RNG.integers(0, alphabet, room, np.uint16).astype(np.uint8))
-                selected = copied(RNG.integers(0, classes, room, np.uint8)) if classes else None
+                selected = random_classes(classes, room, run) if classes else None
                 coded = kernel.rans_encode(symbols, segments, frequencies, selected)
                 used = int(segments["offset"][-1] + segments["length"][-1])
                 coded, decoded = copied(coded[:used]), guarded(room)
@@ -175,12 +205,17 @@ def rans(kernel: NativeKernels) -> None:
                 damaged_rans(kernel, coded, segments, frequencies, selected, decoded)
 
 
+def random_classes(number: int, symbols: int, run: int) -> Classes:
+    """Return guarded classes for so many symbols."""
+    return Classes(copied(RNG.integers(0, number, symbols // run, np.uint8)), run)
+
+
 def damaged_rans(
     kernel: NativeKernels,
     coded: Bytes,
     segments: NDArray[np.void],
     frequencies: Frequencies,
-    selected: Bytes | None,
+    selected: Classes | None,
     decoded: Bytes,
 ) -> None:
     """Cut the last segment short together with its buffer, or fill it with noise."""
@@ -252,16 +287,27 @@ def decode_tensor16(
 
 
 CHECKS = {
-    check.__name__: check for check in (histogram, bits, fields, words, split16, rans, decode16)
+    check.__name__: check
+    for check in (
+        histogram,
+        bits,
+        fields,
+        zero_points,
+        words,
+        split16,
+        serialised,
+        rans,
+        decode16,
+    )
 }
 
 
 def main(name: str, check: str) -> None:
     """Run one check on one kernel."""
-    path = native.find_library()
+    path = library.find_library()
     if path is None:
         raise IntegrityError("the C library was not built")
-    kernel = NativeKernels(native.load_library(path), name)
+    kernel = NativeKernels(library.load_library(path), name)
     vars(native)["buffers"] = GuardedBuffers
     CHECKS[check](kernel)
 

@@ -1,7 +1,5 @@
 """The fields of quantised blocks: every bit has one place, and taking apart loses nothing."""
 
-import math
-
 import numpy as np
 import pytest
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, dequantize
@@ -12,8 +10,6 @@ from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.layouts import layout_of, streams_of
 from unweight_codecs.layouts.blocks import (
     BLOCKS,
-    CONTEXTS,
-    PREDICTED,
     Field,
     Piece,
     fields_of,
@@ -157,34 +153,3 @@ def test_scales_of_q3_k() -> None:
     np.testing.assert_array_equal(
         take_apart(blocks, fields_named("Q3_K"))["scale"], scales.reshape(-1)
     )
-
-
-HALVES = [0.0, -0.0, 1.0, -1.0, 0.1, -3.0, 6e-8, -6e-8, 65504.0, math.inf, -math.inf, math.nan]
-
-
-def zero_points(name: str, pairs: list[tuple[float, float]]) -> list[int]:
-    """Return the context of each block with this d and m."""
-    blocks = np.zeros((len(pairs), BLOCK_DTYPES[name].block_bytes), np.uint8)
-    blocks[:, :4] = np.array(pairs, "<f2").view(np.uint8)
-    streams = take_apart(blocks, fields_named(name))
-    (predictor,) = PREDICTED[name].values()
-    found: list[int] = predictor.classes(streams).tolist()
-    return found
-
-
-@pytest.mark.parametrize(("name", "levels"), [("Q4_1", 16), ("Q5_1", 32)])
-def test_the_zero_point_is_the_context(name: str, levels: int) -> None:
-    for quant in range(levels):
-        context = min(round(quant * CONTEXTS / levels), CONTEXTS - 1)
-        assert zero_points(name, [(0.25, -0.25 * quant), (-2.0, 2.0 * quant)]) == [context] * 2
-    assert zero_points(name, [(1.0, 5.0), (1.0, -99.0)]) == [0, CONTEXTS - 1]
-
-
-@pytest.mark.parametrize("name", PREDICTED)
-def test_any_d_and_m_give_a_context(name: str) -> None:
-    pairs = [(d, m) for d in HALVES for m in HALVES]
-    contexts = zero_points(name, pairs)
-    assert all(0 <= context < CONTEXTS for context in contexts)
-    for (d, m), context in zip(pairs, contexts, strict=True):
-        if d == 0 or not math.isfinite(d + m):
-            assert context == 0, (d, m)

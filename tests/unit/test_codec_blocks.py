@@ -11,7 +11,7 @@ from unweight_codecs.codec import Model
 from unweight_codecs.entropy import frequencies
 from unweight_codecs.errors import IntegrityError
 from unweight_codecs.kernels.base import Bytes
-from unweight_codecs.layouts.blocks import CONTEXTS, PREDICTED
+from unweight_codecs.layouts.contexts import CONTEXTS, PREDICTED
 from unweight_codecs.operations.bench import encode_tensor
 from unweight_codecs.payload import parse_head, peek_length
 from unweight_codecs.pipeline import Pipeline, pipeline_of
@@ -161,8 +161,8 @@ def contexts(encode_payload: Encode) -> tuple[TensorSpec, Parts]:
 
 def flagged_tables(number: int) -> bytes:
     """Return a grid section of Q4_1 in which the quants have ``number`` tables by context."""
-    row = np.zeros(256, np.uint16)
-    row[:16] = 256
+    row = np.zeros((1, 256), np.uint16)
+    row[0, :16] = 256
     return b"\0" + bytes(4) + bytes([0x80 | number]) + number * frequencies.serialise(row)
 
 
@@ -197,10 +197,9 @@ def test_values_too_wide_for_their_field(
     coded = encode_payload(ONE_TABLE, spec, blocks.reshape(-1))
     parts = Parts.of(coded, ONE_TABLE, spec)
     section = parts.sections[GRID]
-    row, end = frequencies.parse(section, 2)
-    row = row.copy()
-    row[3], row[100] = 0, row[3]
-    parts.sections[GRID] = section[:2] + frequencies.serialise(row) + section[end:]
+    table, end = frequencies.parse(section, 2, 1)
+    table[0, [3, 100]] = table[0, [100, 3]]
+    parts.sections[GRID] = section[:2] + frequencies.serialise(table) + section[end:]
     with pytest.raises(IntegrityError, match="too wide"):
         decode_payload(ONE_TABLE, spec, parts.seal())
 

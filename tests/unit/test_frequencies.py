@@ -1,7 +1,7 @@
 """Frequency tables: exact sums, integer code lengths, and their bytes in a file."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -93,43 +93,96 @@ def test_costs_bound_the_entropy(counts: NDArray[np.int64]) -> None:
     assert cost <= entropy * 1.1 + 0.1 * counts.sum() + 1
 
 
-def test_a_table_comes_back_from_its_bytes() -> None:
+def test_tables_come_back_from_their_bytes(each_kernel: str) -> None:
     tables = normalise(np.concatenate([*HISTOGRAMS.values(), random_histograms(50)]))
-    data = b"".join(map(serialise, tables))
-    assert [len(serialise(row)) for row in tables] == serialised_sizes(tables).tolist()
-    at = 0
-    for row in tables:
-        parsed, at = parse(data, at)
-        assert np.array_equal(parsed, row)
-    assert at == len(data)
+    data = serialise(tables)
+    each = [serialise(row[None]) for row in tables]
+    assert b"".join(each) == data
+    assert [len(one) for one in each] == serialised_sizes(tables).tolist()
+    at = 2
+    for number in (0, 1, 4, len(tables) - 5):
+        first = at
+        parsed, at = parse(b"??" + data + b"?", first, number)
+        assert serialise(parsed) == data[first - 2 : at - 2]
+    assert at == 2 + len(data)
+    assert np.array_equal(parse(data, 0, len(tables))[0], tables)
+
+
+@pytest.mark.parametrize(
+    ("frequencies", "expected"),
+    [
+        ({0: 2048, 2: 2048}, b"\x00\x02\x80\x10\x00\x80\x10"),
+        ({3: 4096}, b"\x03\x03\x80\x20"),
+        ({255: 4096}, b"\xff\xff\x80\x20"),
+        ({254: 127, 255: 3969}, b"\xfe\xff\x7f\x81\x1f"),
+    ],
+)
+def test_the_bytes_of_a_table(
+    each_kernel: str, frequencies: dict[int, int], expected: bytes
+) -> None:
+    row = np.zeros((1, ALPHABET), np.uint16)
+    row[0, list(frequencies)] = list(frequencies.values())
+    assert serialise(row) == expected
+    assert serialise(row.repeat(3, axis=0)) == 3 * expected
+    assert np.array_equal(parse(expected, 0, 1)[0], row)
 
 
 @pytest.mark.parametrize("counts", HISTOGRAMS.values(), ids=HISTOGRAMS.keys())
-def test_a_table_cut_anywhere_is_refused(counts: NDArray[np.int64]) -> None:
-    data = serialise(normalise(counts)[0])
-    for length in range(len(data)):
-        with pytest.raises(IntegrityError):
-            parse(data[:length], 0)
+def test_a_table_cut_anywhere_is_refused(each_kernel: str, counts: NDArray[np.int64]) -> None:
+    data = serialise(normalise(counts))
+    for number in (1, 2):
+        for length in range(number * len(data)):
+            with pytest.raises(IntegrityError, match="cut short"):
+                parse((number * data)[:length], 0, number)
 
 
 @pytest.mark.parametrize(
     "data",
-    [b"\0\0", b"\0\xff\x1f", b"\0\x80\x40", b"\2" + b"\x80\x10" * 3, b"\xff" + b"\x80\xff" * 256],
-    ids=["0", "4095", "8192", "6144", "8 million"],
+    [
+        b"\0\0\0",
+        b"\0\0\xff\x1f",
+        b"\0\0\x80\x40",
+        b"\0\2" + b"\x80\x10" * 3,
+        b"\0\xff" + b"\x80\xff" * 256,
+        b"\5\4\x80\x20",
+    ],
+    ids=["0", "4095", "8192", "6144", "8 million", "no symbols"],
 )
-def test_a_table_with_another_sum_is_refused(data: bytes) -> None:
+def test_a_table_with_another_sum_is_refused(each_kernel: str, data: bytes) -> None:
     with pytest.raises(IntegrityError, match="sum to 4096"):
-        parse(data, 0)
+        parse(data, 0, 1)
+    with pytest.raises(IntegrityError, match="sum to 4096"):
+        parse(b"\3\3\x80\x20" + data, 0, 2)
 
 
-def test_random_bytes_are_refused_or_sum_to_4096() -> None:
+def parsed(data: bytes, number: int) -> tuple[list[list[int]], int] | str:
+    """Return tables and their end, or why they are refused."""
+    try:
+        tables, at = parse(data, 0, number)
+    except IntegrityError as error:
+        return error.message
+    assert (tables.sum(axis=1, dtype=np.int64) == SLOTS).all()
+    return tables.tolist(), at
+
+
+def test_damaged_tables_mean_the_same_to_every_kernel(
+    kernels: Sequence[str], use_kernel: Callable[[str], None]
+) -> None:
     rng = np.random.default_rng(0)
-    for _ in range(500):
-        try:
-            table, _ = parse(rng.bytes(int(rng.integers(0, 520))), 0)
-        except IntegrityError:
-            continue
-        assert table.sum(dtype=np.int64) == SLOTS
+    valid = serialise(normalise(random_histograms(3)))
+    samples = [rng.bytes(int(rng.integers(0, 520))) for _ in range(200)]
+    for _ in range(200):
+        damaged = bytearray(valid)
+        damaged[int(rng.integers(0, len(valid)))] = int(rng.integers(0, 256))
+        samples.append(bytes(damaged))
+    # Longer varints than needed and zeros at both ends: readers may accept them.
+    samples += [b"\0\3\x80\0\0\x80\x20\0", b"\0\xff" + bytes(255) + b"\x80\x20"]
+    outcomes = []
+    for kernel in kernels:
+        use_kernel(kernel)
+        outcomes.append([parsed(data, number) for data in samples for number in (1, 3)])
+    assert all(outcome == outcomes[0] for outcome in outcomes)
+    assert {type(found) for found in outcomes[0]} == {str, tuple}
 
 
 def regions(*kinds: int) -> NDArray[np.int64]:

@@ -240,6 +240,14 @@ def test_a_vocabulary_is_kept_compressed(tmp_path: Path) -> None:
     assert len(coded[: parse_header(coded).data_start]) < 0.4 * header.data_start
 
 
+def test_the_smallest_preset_compresses_a_large_vocabulary_best(tmp_path: Path) -> None:
+    keys = [ARCHITECTURE, key(b"tokenizer.tokens", ValueType.ARRAY, vocabulary(30_000))]
+    source = tmp_path / "m.gguf"
+    source.write_bytes(model_of(keys, [SMALL]))
+    sizes = {preset: packed(source, preset).stat().st_size for preset in PRESETS}
+    assert sizes["max"] < sizes["default"] == sizes["fast"]
+
+
 def test_a_file_without_anything_to_code_grows_by_its_header_only(tmp_path: Path) -> None:
     source = written(tmp_path / "m.gguf", "only stored tensors")
     assert packed(source).stat().st_size < source.stat().st_size + 3000

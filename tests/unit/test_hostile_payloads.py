@@ -67,9 +67,9 @@ def test_sealing_changes_nothing(good: Parts, contexts: Parts, decode_payload: D
 
 def table(*values: int) -> bytes:
     """Return a serialised table of the given frequencies."""
-    row = np.zeros(256, np.uint16)
-    row[: len(values)] = values
-    return frequencies.serialise(row)
+    rows = np.zeros((1, 256), np.uint16)
+    rows[0, : len(values)] = values
+    return frequencies.serialise(rows)
 
 
 SECTIONS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {

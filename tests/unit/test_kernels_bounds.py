@@ -11,7 +11,10 @@ from unweight_codecs.kernels import ENVIRONMENT_VARIABLE
 from unweight_codecs.kernels.native import NativeKernels
 
 SCRIPT = Path(__file__).with_name("guard_pages.py")
-CHECKS = ("histogram", "bits", "fields", "words", "split16", "rans", "decode16")
+CHECKS = (
+    *("histogram", "bits", "fields", "zero_points", "words", "split16"),
+    *("serialised", "rans", "decode16"),
+)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="page protection is set through Linux calls")

@@ -9,7 +9,17 @@ from numpy.typing import NDArray
 
 from unweight_codecs.entropy.frequencies import normalise
 from unweight_codecs.errors import IntegrityError, UnweightError
-from unweight_codecs.kernels.base import ALPHABET, GROUP, SEGMENT, SLOTS, Bytes, Frequencies, padded
+from unweight_codecs.kernels.base import (
+    ALPHABET,
+    GROUP,
+    RUN,
+    SEGMENT,
+    SLOTS,
+    Bytes,
+    Classes,
+    Frequencies,
+    padded,
+)
 from unweight_codecs.kernels.native import NativeKernels
 from unweight_codecs.kernels.reference import ReferenceKernels
 
@@ -33,7 +43,7 @@ class Case:
     alphabet: int
     shape: str
     lengths: tuple[int, ...]
-    with_classes: bool = False
+    run: int = 0  # of symbols that share a class; 0: no classes
 
     def tables(self) -> Frequencies:
         """Return tables that differ in the order of their symbols."""
@@ -44,7 +54,7 @@ class Case:
             "skewed": 0.7**rank,
             "extreme": np.where(rank == 0, 1e9, 0.0),
         }[self.shape]
-        counts = np.zeros((CLASSES if self.with_classes else TABLES, ALPHABET), np.int64)
+        counts = np.zeros((CLASSES if self.run else TABLES, ALPHABET), np.int64)
         for row in counts:
             row[rng.permutation(self.alphabet)] = 1 + (1000 * weights).astype(np.int64)
         return normalise(counts)
@@ -54,21 +64,23 @@ class Case:
         found = np.zeros(len(self.lengths), SEGMENT)
         found["count"] = self.lengths
         found["start"] = np.cumsum([0, *map(padded, self.lengths[:-1])])
-        if not self.with_classes:
+        if not self.run:
             found["table"] = np.arange(len(self.lengths)) % TABLES
         return found
 
-    def symbols(self) -> tuple[Bytes, Bytes | None]:
-        """Draw symbols by their frequencies, and the class of each."""
+    def symbols(self) -> tuple[Bytes, Classes | None]:
+        """Draw symbols by their frequencies, and their classes."""
         rng, tables, segments = np.random.default_rng(7), self.tables(), self.segments()
         table_of = np.zeros(sum(map(padded, self.lengths)), np.uint8)
         for segment in segments:
             table_of[int(segment["start"]) :] = segment["table"]
-        if self.with_classes:
-            table_of = rng.integers(0, len(tables), table_of.size, np.uint8)
+        classes = None
+        if self.run:
+            of = rng.integers(0, len(tables), table_of.size // self.run, np.uint8)
+            classes, table_of = Classes(of, self.run), of.repeat(self.run)
         by_slot = np.array([np.repeat(np.arange(ALPHABET), row) for row in tables], np.uint8)
         symbols = by_slot[table_of, rng.integers(0, SLOTS, table_of.size)]
-        return symbols, table_of if self.with_classes else None
+        return symbols, classes
 
 
 @functools.cache
@@ -85,12 +97,16 @@ def cases() -> list[Case]:
         for shape in SHAPES
         for lengths in LENGTHS.values()
     ]
-    return found + [Case(alphabet, "skewed", LENGTHS["mixed"], True) for alphabet in ALPHABETS]
+    return found + [
+        Case(alphabet, "skewed", lengths, run)
+        for alphabet in ALPHABETS
+        for run, lengths in ((1, LENGTHS["mixed"]), *((RUN, some) for some in LENGTHS.values()))
+    ]
 
 
 def describe(case: Case) -> str:
     names = {lengths: name for name, lengths in LENGTHS.items()}
-    kind = "classes" if case.with_classes else "tables"
+    kind = f"classes of {case.run}" if case.run else "tables"
     return f"{case.alphabet}-{case.shape}-{names.get(case.lengths, 'whole chunks')}-{kind}"
 
 
@@ -111,10 +127,25 @@ def test_encoding_and_decoding(native_kernel: NativeKernels, case: Case) -> None
     check_parity(native_kernel, case)
 
 
-@pytest.mark.parametrize("with_classes", [False, True], ids=["tables", "classes"])
+@pytest.mark.parametrize("run", [0, 1, RUN])
 @pytest.mark.parametrize("alphabet", [16, 256])
-def test_whole_chunks(native_kernel: NativeKernels, alphabet: int, with_classes: bool) -> None:
-    check_parity(native_kernel, Case(alphabet, "skewed", WHOLE_CHUNKS, with_classes))
+def test_whole_chunks(native_kernel: NativeKernels, alphabet: int, run: int) -> None:
+    check_parity(native_kernel, Case(alphabet, "skewed", WHOLE_CHUNKS, run))
+
+
+def test_a_class_for_a_run_is_the_class_of_each_of_its_symbols(
+    native_kernel: NativeKernels,
+) -> None:
+    case = Case(31, "skewed", LENGTHS["mixed"], RUN)
+    symbols, classes = case.symbols()
+    assert classes
+    each = Classes(classes.of.repeat(RUN))
+    for kernel in (native_kernel, REFERENCE):
+        by_run, one_by_one = (
+            kernel.rans_encode(symbols, case.segments(), case.tables(), chosen)
+            for chosen in (classes, each)
+        )
+        assert np.array_equal(by_run, one_by_one)
 
 
 @pytest.mark.parametrize("case", cases()[:: len(SHAPES)], ids=describe)

@@ -8,6 +8,7 @@ import pytest
 
 from unweight_codecs.containers.base import ContainerIndex
 from unweight_codecs.containers.safetensors import header_bytes, parse_index
+from unweight_codecs.entropy import zstd
 from unweight_codecs.errors import FormatError, IntegrityError
 from unweight_codecs.manifest import (
     FORMAT_MAJOR,
@@ -52,6 +53,20 @@ def test_round_trip() -> None:
     again = parse_manifest(manifest().to_json())
     assert again == manifest()
     assert again.to_json() == manifest().to_json()
+
+
+def test_a_large_source_header_is_compressed_well_where_that_is_asked_for() -> None:
+    entries = [(f"layers.{k}.w{k * k}", "BF16", (k, 4), 8 * k) for k in range(6000)]
+    header = header_bytes(entries, None)
+    assert len(header) > 1 << 18
+    large = replace(manifest(), source=parse_index(header, len(header) + 8 * sum(range(6000))))
+    fast, small = large.packed_header, replace(large, small_header=True).packed_header
+    assert len(small) < len(fast)
+    assert zstd.decompress(small, len(header)) == zstd.decompress(fast, len(header)) == header
+
+
+def test_a_small_source_header_is_always_compressed_well() -> None:
+    assert replace(manifest(), small_header=True).packed_header == manifest().packed_header
 
 
 def test_the_source_comes_back_whole() -> None:

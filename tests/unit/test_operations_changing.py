@@ -66,6 +66,34 @@ def test_input_changed_between_the_two_passes(tensor: Tensor, data: bytes, tmp_p
     assert list(tmp_path.iterdir()) == [path]
 
 
+class AtBeginning(NoProgress):
+    """Does something when all headers are read, before any tensor is."""
+
+    def __init__(self, deed: Callable[[], object]) -> None:
+        self._deed = deed
+
+    def begin(self, title: str, total: int) -> None:
+        self._deed()
+
+
+@pytest.mark.parametrize("change", ["name", "shape", "longer", "shorter", "empty"])
+def test_input_changed_after_its_header_was_read(change: str, tmp_path: Path) -> None:
+    path = one_tensor(tmp_path / "model.safetensors", CODED)
+    data = path.read_bytes()
+    changed = {
+        "name": data.replace(b"weight", b"Weight"),
+        "shape": data.replace(b"[256, 256]", b"[128, 512]"),
+        "longer": data + b"\0",
+        "shorter": data[:-1],
+        "empty": b"",
+    }[change]
+    assert changed != data
+    meddler = AtBeginning(lambda: path.write_bytes(changed))
+    with pytest.raises(IntegrityError, match=r"model\.safetensors changed while it was read \("):
+        compress(path, None, CompressOptions(), meddler)
+    assert list(tmp_path.iterdir()) == [path]
+
+
 @pytest.mark.parametrize("after", [1, len(CODED.data) // 2, len(CODED.data) // 2 + 100])
 def test_input_cut_while_it_is_compressed(after: int, tmp_path: Path) -> None:
     tensors = {str(number): CODED for number in range(8)}

@@ -5,7 +5,7 @@ import importlib.util
 import re
 import struct
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import astuple, fields
 from pathlib import Path
 from types import ModuleType
 
@@ -21,7 +21,7 @@ from unweight_codecs.containers.ggml_types import GGML_TYPES, type_id_of
 from unweight_codecs.containers.gguf_values import ValueType
 from unweight_codecs.entropy.directory import CODERS, LENGTH_BITS, TABLE_BITS
 from unweight_codecs.layouts import layout_of
-from unweight_codecs.layouts.blocks import CONTEXTS, PREDICTED, ZeroPoint
+from unweight_codecs.layouts.contexts import CONTEXTS, PREDICTED, LowBits, Predictor, ZeroPoint
 from unweight_codecs.manifest import FORMAT_MAJOR, FORMAT_MINOR
 from unweight_codecs.operations.compress import CompressOptions, compress
 from unweight_codecs.operations.progress import NoProgress
@@ -137,22 +137,6 @@ def skewed_blocks(name: str, seed: int) -> bytes:
     return blocks.tobytes()
 
 
-def centred_blocks(name: str, levels: int, seed: int) -> bytes:
-    """Return blocks of Q4_1 or Q5_1 whose quants crowd around the one that stands for zero."""
-    rng = np.random.default_rng(seed)
-    count = 2000
-    zero = rng.uniform(0, levels - 1, (count, 1))
-    quants = np.clip(np.rint(rng.normal(zero, levels / 16, (count, 32))), 0, levels - 1)
-    scale = rng.uniform(0.001, 0.002, (count, 1))
-    halves = np.hstack([scale, -scale * zero]).astype("<f2").view(np.uint8)
-    low, high = quants.astype(np.uint8) & 15, quants.astype(np.uint8) >> 4
-    nibbles = low[:, :16] | low[:, 16:] << 4
-    parts = [halves, nibbles]
-    if name == "Q5_1":
-        parts.insert(1, np.packbits(high, axis=1, bitorder="little"))
-    return np.hstack(parts).tobytes()
-
-
 def gguf_file(tensors: dict[bytes, tuple[str, bytes]], *, alignment: int = 32) -> bytes:
     """Return a GGUF file with all kinds of keys; the padding between tensors is not zero."""
     entries, data = [], bytearray()
@@ -204,17 +188,16 @@ def test_printed_decoder_restores_every_block_type(tmp_path: Path, restore: Rest
 
 def test_printed_decoder_restores_contexts(tmp_path: Path, restore: Restore) -> None:
     tensors = {
-        f"{name}.{stream}".encode(): (name, centred_blocks(name, zero.levels, seed))
-        for seed, (name, streams) in enumerate(PREDICTED.items())
-        for stream, zero in streams.items()
+        name.encode(): (name, gguf_files.centred_blocks(name, seed))
+        for seed, name in enumerate(PREDICTED)
     }
     source, target = tmp_path / "model.gguf", tmp_path / "coded.gguf"
     source.write_bytes(gguf_file(tensors))
     compress(source, target, CompressOptions(stages=("pack:chunk_log2=12",)), NoProgress())
     with ArchiveReader(target) as archive:
         for original, here in archive.tensors():
-            stream = original.spec.name.partition(".")[2]
-            assert archive.head(original, here).model.contextual == {stream}
+            model = archive.head(original, here).model
+            assert model.contextual == set(PREDICTED[original.spec.name])
     assert restore(target.read_bytes()) == source.read_bytes()
 
 
@@ -227,9 +210,11 @@ def test_printed_contexts_are_those_of_the_code(decoder: ModuleType) -> None:
     halves = np.vstack([halves, ties.view(np.uint8), pairs.view(np.uint8)])
     streams = dict(zip(("d.0", "d.1", "m.0", "m.1"), np.ascontiguousarray(halves.T), strict=True))
     for levels in (16, 32):
-        expected = ZeroPoint("d", "m", levels).classes(streams)
+        expected = ZeroPoint("d", "m", levels).contexts(streams)
         assert len(np.unique(expected)) == CONTEXTS
-        assert decoder.contexts_of(streams, "d", "m", levels) == expected.tolist()
+        assert decoder.contexts_of(streams, "zero point", "d", "m", levels) == expected.tolist()
+    contexts = LowBits("d.1").contexts(streams).tolist()
+    assert decoder.contexts_of(streams, "low bits", "d.1") == contexts
 
 
 def test_printed_decoder_refuses_a_flipped_bit(tmp_path: Path, restore: Restore) -> None:
@@ -280,6 +265,13 @@ def test_dtypes_are_those_of_the_code() -> None:
     }
 
 
+def described(predictor: Predictor) -> tuple[str | int, ...]:
+    """Return a predictor as the printed decoder has it."""
+    assert isinstance(predictor, ZeroPoint | LowBits)
+    kinds = {ZeroPoint: "zero point", LowBits: "low bits"}
+    return kinds[type(predictor)], *astuple(predictor)
+
+
 def test_block_types_are_those_of_the_code(decoder: ModuleType) -> None:
     assert block_table.with_tables(BLOCKS) == BLOCKS
     types = {
@@ -290,7 +282,7 @@ def test_block_types_are_those_of_the_code(decoder: ModuleType) -> None:
     assert types.keys() == BLOCK_DTYPES.keys()
     assert types == decoder.BLOCKS
     predicted = {
-        name: {stream: (zero.scale, zero.minimum, zero.levels) for stream, zero in streams.items()}
+        name: {stream: described(predictor) for stream, predictor in streams.items()}
         for name, streams in PREDICTED.items()
     }
     assert predicted == decoder.PREDICTED

@@ -129,7 +129,8 @@ def serialised_sizes(frequencies: Frequencies) -> NDArray[np.int64]:
     """Return the bytes that ``serialise`` gives for each table."""
     used = frequencies > 0
     first, last = np.argmax(used, axis=1), ALPHABET - np.argmax(used[:, ::-1], axis=1)
-    return 2 + last - first + np.count_nonzero(frequencies >= _TWO_BYTES, axis=1)
+    sizes = 2 + last - first + np.count_nonzero(frequencies >= _TWO_BYTES, axis=1)
+    return np.asarray(sizes, np.int64)
 
 
 def serialise(frequencies: Frequencies) -> bytes:

@@ -123,8 +123,8 @@ class NativeKernels:
 
     def serialise(self, frequencies: Frequencies) -> bytes:
         """Do what ``entropy.frequencies.serialise`` does."""
+        frequencies = np.ascontiguousarray(frequencies).reshape(-1, ALPHABET)
         out = ctypes.create_string_buffer(_TABLE_BYTES * len(frequencies))
-        frequencies = np.ascontiguousarray(frequencies)
         used = self._library.uw_serialise(frequencies.ctypes.data, len(frequencies), out)
         return out.raw[:used]
 

@@ -54,7 +54,8 @@ class ZeroPoint:
         with np.errstate(all="ignore"):
             zero = np.rint(-_float64(*halves[2:]) / _float64(*halves[:2]) * factor) - _BELOW
         zero[~np.isfinite(zero)] = 0
-        return np.clip(zero, 0, CONTEXTS - 1).astype(np.uint8)
+        contexts: Bytes = np.clip(zero, 0, CONTEXTS - 1).astype(np.uint8)
+        return contexts
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,8 @@ static uint32_t groups_of(const uw_segment *segment)
 
 /* Decodes rANS segments into `out`, which has room up to the end of each segment's last group.
  * `class_of` (a byte for every 2^class_shift symbols, padded likewise, each below `tables`) selects a
- * table per symbol; NULL takes the segment's own table. `room` is for UW_SLOTS words per table. Returns 0, or 1 + the index of the first damaged segment. */
+ * table per symbol; NULL takes the segment's own table. `room` is for UW_SLOTS words per table.
+ * Returns 0, or 1 + the index of the first damaged segment. */
 UW_EXPORT int64_t uw_rans_decode(const uint8_t *coded, const uw_segment *segments, uint32_t count,
                                  const uint16_t *frequencies, uint32_t tables,
                                  const uint8_t *class_of, uint32_t class_shift, uint32_t *room,

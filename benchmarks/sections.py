@@ -1,0 +1,87 @@
+"""The two parts of the benchmark, by container format: what is measured in which order."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from benchmarks.data import controls, real_models
+from benchmarks.general import xz, zstd
+from benchmarks.gguf_models import derived_models, published_model
+from benchmarks.measure import Coder, Growth, Measurement, measure
+from benchmarks.peers import UnweightCoder, ZipnnCoder
+from benchmarks.processes import (
+    ProcessFigures,
+    large_commands,
+    peer_commands,
+    run_commands,
+    unweight_commands,
+)
+from benchmarks.results import Quoted, Section
+from unweight_codecs.presets import DEFAULT, PRESETS
+
+PROCESS_MODEL: Final = "MiniLM BF16"
+# What the authors of lmz state for the published file.
+_LMZ_PERCENT: Final = 88.06
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much to measure: rounds, whether a file of 2 GiB, and the folder for files."""
+
+    rounds: int
+    large: bool
+    folder: Path
+
+
+def safetensors(plan: Plan) -> Section:
+    """Measure floats beside zipnn and zstd, and what cannot shrink."""
+    own = [UnweightCoder(name) for name in PRESETS]
+    joined = UnweightCoder(DEFAULT, joined=True)
+    coders: list[Coder] = [*own, joined, ZipnnCoder(), zstd(3)]
+    models: list[Measurement] = []
+    processes: list[ProcessFigures] = []
+    for data in real_models(plan.folder):
+        _tell(data.name)
+        models += measure(data, coders, plan.rounds)
+        if data.name == PROCESS_MODEL:
+            _tell(f"whole processes on {data.name}")
+            processes += run_commands(peer_commands(data, plan.folder), plan.rounds)
+    growth: list[Growth] = []
+    for data in controls(plan.folder):
+        _tell(data.name)
+        size = data.path.stat().st_size
+        growth += [Growth(data.name, each.name, size, each.file_bytes(data) or 0) for each in own]
+    if plan.large:
+        _tell("whole processes on a large file")
+        processes += run_commands(large_commands(plan.folder), 1)
+    return Section(tuple(models), controls=tuple(growth), processes=tuple(processes))
+
+
+def gguf(plan: Plan) -> Section:
+    """Measure a quantised model beside xz and zstd, and the same weights in other types."""
+    default, best = UnweightCoder(DEFAULT), UnweightCoder("max")
+    published = published_model()
+    _tell(published.name)
+    models = measure(published, [default, best], plan.rounds)
+    _tell(f"{published.name} with xz and zstd, which takes minutes")
+    models += measure(published.as_bytes(), [xz(6), zstd(19)], 1, warm_up=False)
+    _tell(f"whole processes on {published.name}")
+    words = unweight_commands(published.name, published.path, plan.folder, threads=1)
+    processes = run_commands(words, plan.rounds)
+    for data in derived_models(plan.folder):
+        _tell(data.name)
+        models += measure(data, [default], plan.rounds)
+    quoted = Quoted(published.name, "lmz", _LMZ_PERCENT)
+    return Section(tuple(models), quoted=(quoted,), processes=tuple(processes))
+
+
+SECTIONS: Final[dict[str, Callable[[Plan], Section]]] = {
+    "safetensors": safetensors,
+    "gguf": gguf,
+}
+
+
+def _tell(what: str) -> None:
+    print(f"measuring {what} ...", file=sys.stderr, flush=True)
