@@ -1,4 +1,4 @@
-"""Error bounds for every tensor from a sensitivity file: equal slope of predicted loss against bits.
+"""Error bounds for every tensor from a sensitivity file: equal slope of loss against bits.
 
 An error of mean square e on n weights costs about n · F · e / 2 nats per token, F being the mean
 squared gradient, and e = ε² · w, w being the mean square of the weights. Bits fall with log₂ ε. So

@@ -42,7 +42,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """What to search on; ``model`` is a directory with config.json and tokenizer, if it is needed."""
+    """What to search on; ``model`` is a directory with config.json and tokenizer, if needed."""
 
     path: Path
     max_delta: float
@@ -85,6 +85,8 @@ class Search:
         if not math.isfinite(ratio):
             ratio = 1 / _STRETCH
         epsilon = last.epsilon * min(max(ratio, 1 / _STRETCH), _STRETCH)
+        if self._passes(last) and epsilon < last.epsilon * _NEAR:
+            return None
         low = self.best.epsilon if self.best else 0.0
         high = min((a.epsilon for a in self.attempts if not self._passes(a)), default=_LARGEST)
         if not low < epsilon < high:

@@ -1,0 +1,101 @@
+"""Sharing an error bound out among tensors."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unweight_cli.evaluation.allocation import SPREAD, Tensor, allocate, read_sensitivity
+from unweight_codecs.errors import FormatError
+
+QUERY = Tensor("query", 1000, 0.01, 4.0)
+VALUE = Tensor("value", 1000, 0.01, 64.0)
+DOWN = Tensor("down", 4000, 0.04, 1.0)
+
+
+def slope(tensor: Tensor, bound: float) -> float:
+    """Return what the loss gains per weight for a relative change of the bound."""
+    return tensor.mean_square * tensor.mean_squared_gradient * bound**2
+
+
+def error_of(tensors: tuple[Tensor, ...], bounds: dict[str, float]) -> float:
+    energies = [tensor.parameters * tensor.mean_square for tensor in tensors]
+    errors = sum(
+        energy * bounds[tensor.name] ** 2 for tensor, energy in zip(tensors, energies, strict=True)
+    )
+    return math.sqrt(errors / sum(energies))
+
+
+def test_every_tensor_loses_equally_much_for_a_bit() -> None:
+    tensors = (QUERY, VALUE, DOWN)
+    bounds = allocate(tensors, 0.01)
+    slopes = [slope(tensor, bounds[tensor.name]) for tensor in tensors]
+    assert slopes == pytest.approx([slopes[0]] * 3)
+    assert bounds["query"] == pytest.approx(4 * bounds["value"])
+
+
+@pytest.mark.parametrize("epsilon", [1e-4, 0.01, 0.05])
+def test_all_together_have_the_error_asked_for(epsilon: float) -> None:
+    tensors = (QUERY, VALUE, DOWN)
+    assert error_of(tensors, allocate(tensors, epsilon)) == pytest.approx(epsilon, rel=1e-4)
+
+
+def test_bounds_are_limited_and_the_others_make_up_for_it() -> None:
+    extreme = Tensor("extreme", 1000, 0.01, 1e12)
+    tensors = (QUERY, extreme, DOWN)
+    bounds = allocate(tensors, 0.01)
+    assert bounds["extreme"] >= 0.01 / SPREAD * 0.999
+    assert max(bounds.values()) <= min(1.0, 0.01 * SPREAD)
+    assert error_of(tensors, bounds) == pytest.approx(0.01, rel=1e-3)
+
+
+def test_a_tensor_the_loss_does_not_depend_on_gets_the_largest_bound() -> None:
+    unused = Tensor("unused", 10, 0.5, 0.0)
+    bounds = allocate((QUERY, unused), 0.01)
+    assert bounds["unused"] == pytest.approx(0.01 * SPREAD)
+    assert bounds["query"] == pytest.approx(0.01)
+
+
+def test_bounds_never_exceed_one() -> None:
+    bounds = allocate((QUERY, VALUE, Tensor("unused", 10, 0.5, 0.0)), 0.9)
+    assert max(bounds.values()) <= 1
+
+
+def test_nothing_to_go_by_gives_no_bounds_but_the_largest() -> None:
+    assert allocate((), 0.01) == {}
+    assert allocate((Tensor("zero", 5, 0.0, 0.0),), 0.01) == {}
+
+
+def document(**changes: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    row = {"name": "w", "parameters": 4, "mean_square": 0.5, "mean_squared_gradient": 2.0}
+    return {"format": "unweight.sensitivity", "version": 1, "tensors": [row | changes]}
+
+
+def test_what_profile_writes_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "sensitivity.json"
+    path.write_text(json.dumps(document(shape=[2, 2])))
+    assert read_sensitivity(path) == (Tensor("w", 4, 0.5, 2.0),)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "not a sensitivity file"),
+        ("[]", "not a sensitivity file"),
+        ("{}", "not a sensitivity file"),
+        (json.dumps(document() | {"format": "other"}), "unknown format"),
+        (json.dumps(document() | {"version": 2}), "unknown format"),
+        (json.dumps(document() | {"tensors": [{}]}), "not a sensitivity file"),
+        (json.dumps(document(mean_square=-1)), "impossible figures"),
+        (json.dumps(document(mean_squared_gradient=math.nan)), "impossible figures"),
+        (json.dumps(document(parameters="many")), "not a sensitivity file"),
+        ("[" * 100_000, "not a sensitivity file"),
+    ],
+)
+def test_other_files_are_refused(tmp_path: Path, text: str, reason: str) -> None:
+    path = tmp_path / "sensitivity.json"
+    path.write_text(text)
+    with pytest.raises(FormatError, match=reason):
+        read_sensitivity(path)

@@ -1,0 +1,74 @@
+"""The search for the largest error bound, without a model: what it tries, and when it ends."""
+
+from collections.abc import Callable
+
+import pytest
+
+from unweight_cli.evaluation.estimates import Estimate
+from unweight_cli.evaluation.search import FIRST, MOST_ATTEMPTS, Attempt, Search
+
+
+def run(change_of: Callable[[float], float], limit: float) -> Search:
+    """Search with a model whose perplexity changes as ``change_of`` says."""
+    search = Search(limit)
+    while (epsilon := search.next()) is not None:
+        change = change_of(epsilon)
+        search.attempts.append(Attempt(epsilon, Estimate(30 + change, 1), Estimate(change, 0.001)))
+    return search
+
+
+@pytest.mark.parametrize("scale", [1, 30, 1e3, 1e5])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_change_that_grows_with_the_square(scale: float, sign: int) -> None:
+    search = run(lambda epsilon: sign * scale * epsilon**2, 0.01)
+    best = search.best
+    assert best is not None
+    largest = (0.01 / scale) ** 0.5
+    assert 0.75 * largest <= best.epsilon <= largest or best.epsilon > 0.15
+    assert len(search.attempts) <= MOST_ATTEMPTS
+
+
+def test_the_first_attempt_may_be_good_enough() -> None:
+    exact = 0.01 / FIRST**2
+    search = run(lambda epsilon: exact * epsilon**2 * 0.95, 0.01)
+    assert search.best is not None
+    assert len(search.attempts) <= 2
+
+
+def test_noise_does_not_make_it_try_for_ever() -> None:
+    noise = iter([0.02, -0.001, 0.012, 0.0002, -0.013, 0.009, 0.5])
+    search = run(lambda epsilon: next(noise), 0.01)
+    assert len(search.attempts) <= MOST_ATTEMPTS
+    best = search.best
+    assert best is not None
+    assert abs(best.difference.value) <= 0.01
+
+
+def test_no_attempt_repeats_another() -> None:
+    for limit in (1e-4, 0.01, 1.0):
+        search = run(lambda epsilon: 50 * epsilon**1.5, limit)
+        tried = [attempt.epsilon for attempt in search.attempts]
+        assert len(set(tried)) == len(tried)
+
+
+@pytest.mark.parametrize("change", [5.0, float("nan"), float("inf")])
+def test_a_model_that_bears_nothing_ends_without_a_bound(change: float) -> None:
+    search = run(lambda epsilon: change, 0.01)
+    assert search.best is None
+    tried = [attempt.epsilon for attempt in search.attempts]
+    assert tried == sorted(tried, reverse=True)
+    assert len(tried) == MOST_ATTEMPTS
+
+
+def test_a_model_that_bears_everything_ends_at_large_bounds() -> None:
+    search = run(lambda epsilon: 0.0, 0.01)
+    assert search.best is not None
+    assert search.best.epsilon > 0.1
+
+
+def test_json_has_every_attempt_and_no_nan() -> None:
+    search = run(lambda epsilon: float("nan"), 0.01)
+    found = search.to_dict()
+    assert found["epsilon"] is None
+    assert len(found["attempts"]) == len(search.attempts)
+    assert found["attempts"][0]["difference"]["value"] is None
