@@ -15,7 +15,8 @@ BUILD_INPUTS := pyproject.toml hatch_build.py codecs/unweight_codecs/__init__.py
 # They are skipped where torch is missing. Its threads spin, which a busy machine makes slow.
 EVAL_TESTS := $(wildcard tests/unit/test_perplexity*.py tests/unit/test_sensitivity.py \
     tests/unit/test_allocation.py tests/unit/test_search.py \
-    tests/cli/test_perplexity.py tests/cli/test_profile.py tests/cli/test_epsilon_auto.py)
+    tests/cli/test_perplexity.py tests/cli/test_profile.py tests/cli/test_epsilon_auto.py \
+    tests/cli/test_compare.py)
 
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-reference test-eval test-slow check format install-check bench fixtures clean

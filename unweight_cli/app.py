@@ -9,6 +9,7 @@ from unweight_cli import interruption
 from unweight_cli.commands import (
     bench,
     codecs,
+    compare,
     compress,
     decompress,
     doctor,
@@ -46,6 +47,7 @@ app.command(epilog=verify.EXAMPLES)(verify.verify)
 app.add_typer(inspection, name="inspect")
 app.command(epilog=bench.EXAMPLES)(bench.bench)
 app.command(epilog=profile.EXAMPLES)(profile.profile)
+app.command(epilog=compare.EXAMPLES)(compare.compare)
 app.command(epilog=codecs.EXAMPLES)(codecs.codecs)
 app.command(epilog=doctor.EXAMPLES)(doctor.doctor)
 inspection.command(epilog=inspect.HEADER_EXAMPLES)(inspect.header)

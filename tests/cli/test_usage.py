@@ -175,5 +175,5 @@ def test_completion_knows_commands_and_presets(cli: RunCli) -> None:
         variables = {"_UNWEIGHT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": words}
         return cli(**variables).stdout.split()
 
-    assert complete("unweight comp") == ["compress"]
+    assert complete("unweight compr") == ["compress"]
     assert complete("unweight compress --preset m") == ["max"]

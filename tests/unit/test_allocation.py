@@ -70,12 +70,14 @@ def test_nothing_to_go_by_gives_no_bounds_but_the_largest() -> None:
 
 def document(**changes: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
     row = {"name": "w", "parameters": 4, "mean_square": 0.5, "mean_squared_gradient": 2.0}
-    return {"format": "unweight.sensitivity", "version": 1, "tensors": [row | changes]}
+    row |= {"shape": [2, 2]} | changes
+    vector = row | {"name": "norm", "shape": [4]}
+    return {"format": "unweight.sensitivity", "version": 1, "tensors": [row, vector]}
 
 
-def test_what_profile_writes_is_read(tmp_path: Path) -> None:
+def test_matrices_of_what_profile_writes_are_read(tmp_path: Path) -> None:
     path = tmp_path / "sensitivity.json"
-    path.write_text(json.dumps(document(shape=[2, 2])))
+    path.write_text(json.dumps(document()))
     assert read_sensitivity(path) == (Tensor("w", 4, 0.5, 2.0),)
 
 

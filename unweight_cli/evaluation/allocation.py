@@ -36,13 +36,18 @@ class Tensor:
 
 
 def read_sensitivity(path: Path) -> tuple[Tensor, ...]:
-    """Read a file that ``unweight profile`` wrote; raises FormatError when it is another one."""
+    """Return the matrices of a file that ``unweight profile`` wrote.
+
+    Raises FormatError when it is another file.
+    """
     with FileSource(path) as file:
         data = file.read_at(0, min(file.size, MAX_BYTES))
     try:
         document = json.loads(data)
         kind = document["format"], document["version"]
-        tensors = tuple(map(_tensor, document["tensors"]))
+        # Vectors are not coded with an error, so they have no share of it.
+        rows = [row for row in document["tensors"] if len(row["shape"]) > 1]
+        tensors = tuple(map(_tensor, rows))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FormatError(
             f"{path}: not a sensitivity file: {quoted(error)}", hint=WRITTEN_BY

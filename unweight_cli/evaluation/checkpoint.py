@@ -28,6 +28,7 @@ GGUF: Final = "gguf"
 # The names that transformers looks for in a directory.
 WEIGHTS: Final = "model.safetensors"
 INDEX: Final = f"model{INDEX_SUFFIX}"
+MORE_ROOM: Final = "TMPDIR=DIR names a folder with more room"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,30 +111,48 @@ def open_checkpoint(
     want of room, and what ``decompress`` raises about damaged files.
     """
     definition = find_definition(path, given, other)
-    with tempfile.TemporaryDirectory(prefix="unweight-") as name:
-        folder, plain = Path(name), path
-        if archives_of(path):
-            plain = _restore(path, folder, threads=threads, progress=progress)
+    with (
+        open_weights(path, threads=threads, progress=progress) as plain,
+        tempfile.TemporaryDirectory(prefix="unweight-") as folder,
+    ):
         files = model_files(plain)
         weights = files.get(GGUF)
         if weights is None and definition is not None:
             files[CONFIGURATION] = definition / CONFIGURATION
-            weights = _linked(files, folder / "linked")
+            weights = _linked(files, Path(folder))
         assert weights is not None  # noqa: S101 - see find_definition
         yield Checkpoint(path, weights, definition or weights)
+
+
+@contextmanager
+def open_weights(path: Path, *, threads: int, progress: Progress) -> Iterator[Path]:
+    """Yield ``path`` itself, or where it is restored while the block runs if it is compressed.
+
+    Raises ResourceError for want of room, and what ``decompress`` raises about damaged files.
+    """
+    if not archives_of(path):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="unweight-") as folder:
+        yield _restore(path, Path(folder), threads=threads, progress=progress)
 
 
 def _restore(path: Path, folder: Path, *, threads: int, progress: Progress) -> Path:
     """Restore ``path`` into ``folder``; returns the file, index or directory."""
     is_tree = path.is_dir() or is_index_path(path)
     target = folder / "restored" if is_tree else folder / f"restored.{_container(path)}"
-    try:
+    with temporary_files():
         decompress(path, target, threads=threads, force=False, progress=progress)
-    except ResourceError as error:
-        raise ResourceError(
-            error.message, hint="TMPDIR=DIR names a folder with more room"
-        ) from error
     return target / path.name if is_index_path(path) and not path.is_dir() else target
+
+
+@contextmanager
+def temporary_files() -> Iterator[None]:
+    """Run a block that writes into a temporary directory; its errors say how to choose another."""
+    try:
+        yield
+    except ResourceError as error:
+        raise ResourceError(error.message, hint=MORE_ROOM) from error
 
 
 def model_files(path: Path) -> dict[str, Path]:

@@ -17,14 +17,19 @@ OFFLINE: Final = {
 }
 
 
+def require_packages(purpose: str, names: tuple[str, ...]) -> None:
+    """Raise ResourceError unless the packages that ``purpose`` needs are installed."""
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ResourceError(f"{purpose} needs {', '.join(missing)}", hint=INSTALL)
+
+
 def require_extra() -> None:
     """Make the packages ready for use; raises ResourceError when one is missing or broken.
 
     From here on nothing in this process reaches a network through them.
     """
-    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ResourceError(f"perplexity needs {', '.join(missing)}", hint=INSTALL)
+    require_packages("perplexity", PACKAGES)
     os.environ.update(OFFLINE)
     try:
         import torch  # noqa: F401 - a broken installation shows here

@@ -147,25 +147,43 @@ def replaced(
     """
     import torch
 
-    parameters = model.module.state_dict(keep_vars=True)
-    for name, array in weights.items():
-        if name not in parameters:
-            raise UsageError(f"{model.name}: the model has no parameter {quoted(name)}")
-        if tuple(parameters[name].shape) != array.shape:
-            raise UsageError(
-                f"{model.name}: {quoted(name)} has shape {tuple(parameters[name].shape)}, "
-                f"not {array.shape}"
-            )
-    kept = {name: parameters[name].detach().clone() for name in weights}
+    parameters = parameters_of(model, {name: array.shape for name, array in weights.items()})
+    kept = {name: parameter.detach().clone() for name, parameter in parameters.items()}
     try:
-        with torch.no_grad():
-            for name, array in weights.items():
-                parameters[name].copy_(torch.from_numpy(np.asarray(array, np.float32)))
+        for name, array in weights.items():
+            overwrite(parameters[name], array)
         yield model
     finally:
         with torch.no_grad():
             for name, original in kept.items():
                 parameters[name].copy_(original)
+
+
+def parameters_of(
+    model: LanguageModel, shapes: Mapping[str, tuple[int, ...]]
+) -> "dict[str, torch.Tensor]":
+    """Return the parameters of these names.
+
+    Raises UsageError for a name that the model does not have, or has with another shape.
+    """
+    parameters = model.module.state_dict(keep_vars=True)
+    for name, shape in shapes.items():
+        if name not in parameters:
+            raise UsageError(f"{model.name}: the model has no parameter {quoted(name)}")
+        if tuple(parameters[name].shape) != shape:
+            raise UsageError(
+                f"{model.name}: {quoted(name)} has shape {tuple(parameters[name].shape)}, "
+                f"not {shape}"
+            )
+    return {name: parameters[name] for name in shapes}
+
+
+def overwrite(parameter: "torch.Tensor", values: NDArray[np.float32]) -> None:
+    """Put other values, of the same shape, into a parameter."""
+    import torch
+
+    with torch.no_grad():
+        parameter.copy_(torch.from_numpy(np.asarray(values, np.float32)))
 
 
 def _check_complete(checkpoint: Checkpoint, found: Mapping[str, Any]) -> None:

@@ -13,6 +13,8 @@ from unweight_codecs.errors import FormatError, UsageError
 from unweight_codecs.operations.progress import Progress
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
 TITLE = "perplexity"
@@ -43,7 +45,7 @@ def measure(model: LanguageModel, windows: Windows, progress: Progress) -> Value
     losses = np.empty(windows.targets.shape)
     progress.begin(TITLE, windows.nbytes)
     for number, ids in enumerate(windows.ids):
-        losses[number] = _losses(model.log_probabilities(ids, windows.first), windows, number)
+        losses[number] = losses_of(model.log_probabilities(ids, windows.first), windows, number)
         progress.advance(windows.step(number))
     progress.finish()
     return losses
@@ -63,15 +65,34 @@ def compare(
             f"{original.name} and {candidate.name} have vocabularies of {original.vocabulary:,} "
             f"and {candidate.vocabulary:,} tokens and cannot be compared"
         )
+    return compare_with(
+        lambda number: original.log_probabilities(windows.ids[number], windows.first),
+        candidate,
+        windows,
+        progress,
+    )
+
+
+def compare_with(
+    original: "Callable[[int], torch.Tensor]",
+    candidate: LanguageModel,
+    windows: Windows,
+    progress: Progress,
+) -> Comparison:
+    """Compare a model with what another one predicts.
+
+    ``original`` takes the number of a window and returns what ``log_probabilities`` does, on the
+    device of ``candidate``.
+    """
     shape = windows.targets.shape
     before, after, divergences = np.empty(shape), np.empty(shape), np.empty(shape)
     same = np.empty(shape, np.bool_)
     progress.begin(TITLE, windows.nbytes)
     for number, ids in enumerate(windows.ids):
-        first = original.log_probabilities(ids, windows.first)
+        first = original(number)
         second = candidate.log_probabilities(ids, windows.first)
-        before[number] = _losses(first, windows, number)
-        after[number] = _losses(second, windows, number)
+        before[number] = losses_of(first, windows, number)
+        after[number] = losses_of(second, windows, number)
         divergences[number] = _divergence(first, second)
         same[number] = (first.argmax(-1) == second.argmax(-1)).cpu().numpy()
         progress.advance(windows.step(number))
@@ -102,7 +123,7 @@ def check_fit(model: LanguageModel, windows: Windows) -> None:
         )
 
 
-def _losses(log_probabilities: "torch.Tensor", windows: Windows, number: int) -> Values:
+def losses_of(log_probabilities: "torch.Tensor", windows: Windows, number: int) -> Values:
     """Return the losses of one window; NaN for a position with any logit that is not finite."""
     import torch
 

@@ -1,0 +1,146 @@
+"""``unweight compare``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from unweight_cli.console import emit
+from unweight_cli.options import (
+    Checkpoint,
+    Debug,
+    Force,
+    Json,
+    Quiet,
+    Threads,
+    examples,
+    input_path,
+    require_exists,
+)
+from unweight_cli.progress import progress_bars
+from unweight_codecs.errors import UsageError
+
+if TYPE_CHECKING:
+    from unweight_cli.evaluation.comparison_report import ComparisonReport
+
+EXAMPLES = examples(
+    "unweight compare checkpoint/",
+    "unweight compare checkpoint/ --text text.txt --windows 32 --plot comparison.svg",
+    "unweight compare model.safetensors --no-perplexity --epsilon 0.003 --epsilon 0.03",
+)
+
+
+def compare(
+    path: Checkpoint,
+    text: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", parser=input_path, help="UTF-8 text to measure on; one is built in."
+        ),
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            parser=input_path,
+            help="Where config.json and tokenizer are, if not in or beside PATH.",
+        ),
+    ] = None,
+    windows: Annotated[
+        int | None,
+        typer.Option(
+            min=0, metavar="N", help="Windows to measure; 4 unless given, 0 means the whole text."
+        ),
+    ] = None,
+    context: Annotated[
+        int | None,
+        typer.Option(min=8, metavar="N", help="Tokens in a window; 512 unless given."),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="cpu, cuda or cuda:N; the best there is unless given."),
+    ] = None,
+    epsilon: Annotated[
+        list[float] | None,
+        typer.Option(
+            metavar="E",
+            help="An error bound to compress with, in place of the usual ones; may be repeated.",
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", parser=input_path, help="Also draw it, to a .svg or .png file."
+        ),
+    ] = None,
+    no_perplexity: Annotated[
+        bool,
+        typer.Option(
+            "--no-perplexity", show_default=False, help="Compare sizes and weights alone."
+        ),
+    ] = False,
+    threads: Threads = 0,
+    force: Force = False,
+    quiet: Quiet = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Compare ways to make a model smaller, measured on that model.
+
+    One table: the original, the lossless presets, several error bounds, quantisation to 8 and 4
+    bits, and pruning; each with its size, the error of its weights, and what it does to the
+    perplexity. This needs torch and transformers: pip install 'unweight[eval]'. Nothing is written
+    but the plot.
+    """
+    for given in (path, text, model):
+        if given is not None:
+            require_exists(given)
+    settings = {
+        "text": text,
+        "model": model,
+        "windows": windows,
+        "context": context,
+        "device": device,
+    }
+    chosen: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
+    if chosen and no_perplexity:
+        names = ", ".join(f"--{name}" for name in chosen)
+        raise UsageError(f"{names}: has no effect with --no-perplexity")
+    if epsilon:
+        chosen["epsilons"] = tuple(dict.fromkeys(epsilon))
+    from unweight_cli.evaluation.comparison import ComparisonRequest, compare_methods, plan
+    from unweight_cli.render.comparison import comparison
+
+    kind = _plot_format(path, plot, force=force)
+    request = ComparisonRequest(path, perplexity=not no_perplexity, threads=threads, **chosen)
+    planned = plan(request)
+    with progress_bars(quiet=quiet) as progress:
+        report = compare_methods(planned, progress)
+    if plot is not None:
+        _write_plot(report, plot, kind, force=force)
+    emit(report.to_dict(), lambda: comparison(report), as_json=json, quiet=quiet)
+
+
+def _plot_format(path: Path, plot: Path | None, *, force: bool) -> str:
+    """Return the format of the plot; raise whatever would keep it from being written."""
+    from unweight_cli.evaluation.extra import require_packages
+    from unweight_cli.render.rate_distortion import FORMATS
+    from unweight_codecs.output import check_target
+
+    if plot is None:
+        return ""
+    kind = FORMATS.get(plot.suffix.lower())
+    if kind is None:
+        raise UsageError(f"--plot {plot}: unknown kind of file", hint="name a .svg or .png file")
+    check_target(path, plot, force=force)
+    require_packages("a plot", ("matplotlib",))
+    return kind
+
+
+def _write_plot(report: "ComparisonReport", plot: Path, kind: str, *, force: bool) -> None:
+    from unweight_cli.render.rate_distortion import drawn
+    from unweight_codecs.output import atomic_file, write_all
+
+    data = drawn(report, kind)
+    with atomic_file(plot, len(data), force=force) as file:
+        write_all(file, data)
