@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from unweight_codecs.errors import UsageError, quoted
 from unweight_codecs.kernels import buffers
-from unweight_codecs.kernels.base import ALPHABET, Bytes, FloatFormat, Frequencies
+from unweight_codecs.kernels.base import ALPHABET, Bytes, FloatFormat, Frequencies, LevelForm
 from unweight_codecs.layouts import WordLayout
 from unweight_codecs.tensor_spec import TensorSpec
 
@@ -56,6 +56,10 @@ class Model:
     encoder only: a decoder finds the choice for every chunk in the directory. ``stream_bits``
     are the parts of ``estimated_bits`` that coded streams take, with tables. ``sections``
     are the stages' parts of the head, written once the model is complete.
+
+    With an error bound ``epsilon`` above 0, ``levels`` says which grid the words are put on,
+    ``steps`` its step in each chunk, and ``low_rank`` what is added to it. ``tau`` and
+    ``row_deviations`` say to the encoder which words to keep as they are.
     """
 
     spec: TensorSpec
@@ -72,6 +76,30 @@ class Model:
     stream_bits: dict[str, int] = field(default_factory=dict)
     estimated_bits: int = 0
     sections: tuple[bytes, ...] = ()
+    epsilon: float = 0.0
+    levels: LevelForm | None = None
+    steps: NDArray[np.float32] | None = None
+    step_sizes: NDArray[np.float32] | None = None
+    low_rank: "LowRank | None" = None
+    spacing: str = ""
+    most_tables: int = 1
+    tau: float = np.inf
+    row_deviations: NDArray[np.float32] | None = None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the words are coded without error: no grid of levels replaces them."""
+        return self.levels is None
+
+    @property
+    def escape_limit(self) -> int:
+        """Symbols from here up are escapes."""
+        return self.form.escape_limit if self.levels is None else self.levels.limit
+
+    @property
+    def escape_bytes(self) -> int:
+        """Bytes of one escape: an exponent, or the whole word where the rest is on a grid."""
+        return self.form.escape_bytes if self.levels is None else self.layout.word_bytes
 
     @property
     def form(self) -> FloatFormat:
@@ -95,6 +123,9 @@ class Model:
         """Return the streams of a chunk in payload order, with the bits of one value of each."""
         if not self.layout.is_float:
             return self.layout.plain_streams()
+        if self.levels is not None:
+            low = {"low": self.levels.low_bits} if self.levels.low_bits else {}
+            return {"symbol": 8} | low | {"escape": 8 * self.layout.word_bytes}
         form = self.form
         streams = {"symbol": 8}
         streams |= {f"plane{k}": 8 for k in range(form.raw_bits // 8)}
@@ -112,6 +143,28 @@ def most_streams(layout: WordLayout) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class LowRank:
+    """Low-rank factors of the tiles of a matrix, in integers with one scale.
+
+    Word (i, j) of the tile in row a and column b of tiles has the prediction
+    scale * sum over k of weights[a, b, k] * left[a, i, b, k] * right[b, j, a, k].
+
+    Attributes:
+        tile: Rows and columns of a tile; those at the end of the matrix may be smaller.
+        scale: Of the integer sums.
+        weights: uint16, shape (tile rows, tile columns, rank).
+        left: int8, shape (rows of the matrix, tile columns, rank).
+        right: int8, shape (columns of the matrix, tile rows, rank).
+    """
+
+    tile: tuple[int, int]
+    scale: np.float32
+    weights: NDArray[np.uint16]
+    left: NDArray[np.int8]
+    right: NDArray[np.int8]
+
+
+@dataclass(frozen=True, slots=True)
 class ClassMap:
     """A coding context per weight: ``class_of_sum[row_scale + column_scale]``.
 
@@ -123,6 +176,19 @@ class ClassMap:
     column_scales: Bytes
     class_of_sum: Bytes
     tables: Frequencies
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a block decodes to, and sums over it: squares of the original and of the error.
+
+    ``largest`` is the largest absolute error. All three are 0 where coding is exact.
+    """
+
+    words: Bytes
+    square: float = 0.0
+    error: float = 0.0
+    largest: float = 0.0
 
 
 @dataclass(slots=True)
@@ -142,6 +208,8 @@ class Block:
     streams: dict[str, Bytes] = field(default_factory=dict)
     packed: dict[str, Bytes] = field(default_factory=dict)
     escape_counts: NDArray[np.uint64] | None = None
+    prediction: NDArray[np.float32] | None = None
+    checked: Checked | None = None
     coded: Bytes = field(default_factory=lambda: np.zeros(0, np.uint8))
     directory: NDArray[np.void] = field(default_factory=lambda: np.zeros(0, "V1"))
 
@@ -221,8 +289,11 @@ __all__ = [
     "ALPHABET",
     "SLOTS_IN_ORDER",
     "Block",
+    "Checked",
     "ClassMap",
     "Codec",
+    "LevelForm",
+    "LowRank",
     "Model",
     "Stage",
     "TensorView",

@@ -4,6 +4,7 @@ import base64
 import binascii
 import functools
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,11 +22,13 @@ from unweight_codecs.errors import FormatError, IntegrityError, quoted
 
 FORMAT_MAJOR: Final = 1
 FORMAT_MINOR: Final = 0
-KNOWN_FEATURES: Final[frozenset[str]] = frozenset()
+FEATURE_BOUNDED: Final = "bounded"  # some tensors were changed within an error bound
+KNOWN_FEATURES: Final = frozenset({FEATURE_BOUNDED})
 MANIFEST_KEY: Final = "unweight.manifest"
 DIGEST_KEY: Final = "unweight.digest"
 GENERATOR: Final = f"unweight {__version__}"
 MODE_LOSSLESS: Final = "lossless"
+MODE_BOUNDED: Final = "bounded"
 MAX_SOURCE_HEADER: Final = safetensors.MAX_HEADER_BYTES + 8
 STORED: Final = "stored"  # what reports call a tensor without a pipeline
 MAX_SPARE_PIPELINES: Final = 1000  # more than there are tensors: rules that no tensor matched
@@ -42,15 +45,26 @@ _PARSERS: Final[Mapping[str, Callable[[bytes, int], ContainerIndex]]] = {
 
 @dataclass(frozen=True, slots=True)
 class CodedTensor:
-    """A tensor that was coded: which pipeline, and the XXH3-64 of its original bytes."""
+    """A tensor that was coded.
+
+    Attributes:
+        pipeline: Number of its pipeline.
+        digest: XXH3-64 of the bytes it is decoded to.
+        epsilon: The relative error allowed, in the Frobenius norm; 0 for an exact one.
+        error: The relative error it has.
+        largest_error: The largest absolute error of a weight.
+    """
 
     pipeline: int
     digest: str
+    epsilon: float = 0.0
+    error: float = 0.0
+    largest_error: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The manifest of a lossless file.
+    """The manifest of an Unweight file.
 
     Attributes:
         source: The original file's index, rebuilt from its own header.
@@ -61,6 +75,7 @@ class Manifest:
         padding: Bytes of the original that belong to no tensor; empty when they are all zero.
         generator: Program and version that wrote the file.
         format: Major and minor version of the file.
+        restored_sha256: SHA-256 of the file that decoding gives; empty for the original's.
         small_header: Whether a large source header is worth the slowest compression.
     """
 
@@ -72,10 +87,26 @@ class Manifest:
     padding: bytes = b""
     generator: str = GENERATOR
     format: tuple[int, int] = (FORMAT_MAJOR, FORMAT_MINOR)
+    restored_sha256: str = ""
     small_header: bool = False
 
+    @property
+    def epsilon(self) -> float:
+        """The largest relative error allowed in a tensor; 0 for a lossless file."""
+        return max((tensor.epsilon for tensor in self.coded.values()), default=0.0)
+
+    @property
+    def mode(self) -> str:
+        """Whether the original comes back exactly."""
+        return MODE_BOUNDED if self.epsilon else MODE_LOSSLESS
+
+    @property
+    def expected_sha256(self) -> str:
+        """SHA-256 of the file that decoding gives."""
+        return self.restored_sha256 or self.source_sha256
+
     def digest_of(self, name: str) -> str:
-        """Return the XXH3-64 of the original bytes of a tensor."""
+        """Return the XXH3-64 of the bytes that decoding a tensor gives."""
         coded = self.coded.get(name)
         return coded.digest if coded else self.stored_digests[name]
 
@@ -102,11 +133,11 @@ class Manifest:
         tensors = {entry.spec.name: entry.spec for entry in self.source.tensors}
         stored = [t.spec.name for t in self.source.tensors if t.spec.name not in self.coded]
         document: dict[str, Any] = {
-            "epsilon": 0,
-            "features": [],
+            "epsilon": self.epsilon or 0,
+            "features": [FEATURE_BOUNDED] if self.epsilon else [],
             "format": list(self.format),
             "generator": self.generator,
-            "mode": MODE_LOSSLESS,
+            "mode": self.mode,
             "pipelines": list(self.pipelines),
             "source": {
                 "container": self.source.container,
@@ -124,12 +155,15 @@ class Manifest:
                     "pipeline": coded.pipeline,
                     "shape": list(tensors[name].shape),
                 }
+                | _errors(coded)
                 for name, coded in self.coded.items()
             },
         }
         source = document["source"]
         if not inline_header:
             source["header_packed"] = len(self.packed_header)
+        if self.restored_sha256:
+            source["restored_sha256"] = self.restored_sha256
         if self.padding:
             source["padding"] = _base64(zstd.compress(self.padding))
         return json.dumps(document, sort_keys=True, separators=(",", ":"))
@@ -186,7 +220,7 @@ def _check_version(document: Mapping[str, Any]) -> None:
     mode = document.get("mode")
     if not isinstance(mode, str):
         raise IntegrityError(f"the manifest's mode is not text but {quoted(mode)}")
-    if mode != MODE_LOSSLESS or epsilon != 0:
+    if mode not in (MODE_LOSSLESS, MODE_BOUNDED):
         raise FormatError(
             f"the file has mode {quoted(mode)}, which {GENERATOR} does not know",
             hint="upgrade unweight",
@@ -214,7 +248,8 @@ def _parse(document: Mapping[str, Any], packed_header: bytes, header_limit: int)
             raise ValueError(
                 f"tensor {quoted(name)} has another dtype or shape in the source header"
             )
-        coded[name] = CodedTensor(number, _match(_XXH3, tensor["digest"]))
+        errors = [_error(tensor.get(key, 0)) for key in _ERRORS]
+        coded[name] = CodedTensor(number, _match(_XXH3, tensor["digest"]), *errors)
     others = [name for name in names if name not in coded]
     digests = document["stored"]
     if len(digests) != 16 * len(others):
@@ -225,9 +260,22 @@ def _parse(document: Mapping[str, Any], packed_header: bytes, header_limit: int)
         padding = zstd.decompress(padding, sum(length for _, length in index.gaps()))
     sha256 = _match(_SHA256, source["sha256"])
     generator, (major, minor) = str(document["generator"]), document["format"]
-    return Manifest(
-        index, sha256, pipelines, coded, stored, padding, generator, format=(major, minor)
+    manifest = Manifest(
+        index,
+        sha256,
+        pipelines,
+        coded,
+        stored,
+        padding,
+        generator,
+        (major, minor),
+        _match(_SHA256, source["restored_sha256"]) if "restored_sha256" in source else "",
     )
+    if (manifest.mode, manifest.epsilon) != (document["mode"], document["epsilon"]):
+        raise ValueError("mode and epsilon are not those of the tensors")
+    if bool(manifest.restored_sha256) != (manifest.mode == MODE_BOUNDED):
+        raise ValueError("the digest of the restored file does not belong to its mode")
+    return manifest
 
 
 def _pipelines(values: list[Any], tensors: int) -> tuple[dict[str, Any], ...]:
@@ -248,6 +296,20 @@ def _packed(header: bytes, level: int) -> bytes:
 
 def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
+
+
+_ERRORS: Final = ("epsilon", "error", "largest_error")
+
+
+def _errors(tensor: CodedTensor) -> dict[str, float]:
+    """Return what the manifest says of a tensor that is not exact."""
+    return {key: getattr(tensor, key) for key in _ERRORS} if tensor.epsilon else {}
+
+
+def _error(value: object) -> float:
+    if type(value) not in (int, float) or not 0 <= value < math.inf:  # type: ignore[operator]
+        raise ValueError(f"{quoted(value)} is not an error")
+    return float(value)  # type: ignore[arg-type]
 
 
 def _size(value: object) -> int:

@@ -8,7 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs import fused, payload
-from unweight_codecs.codec import SLOTS_IN_ORDER, Block, Model, Stage, TensorView, most_streams
+from unweight_codecs.codec import (
+    SLOTS_IN_ORDER,
+    Block,
+    Checked,
+    Model,
+    Stage,
+    TensorView,
+    most_streams,
+)
 from unweight_codecs.entropy.directory import (
     MIN_RECORD_BYTES,
     chunk_lengths,
@@ -20,8 +28,9 @@ from unweight_codecs.kernels import kernels
 from unweight_codecs.kernels.base import GROUP
 from unweight_codecs.kernels.native import NativeKernels
 from unweight_codecs.layouts import WordLayout, layout_of
-from unweight_codecs.registry import BUILT_IN_STAGES, create_codec
+from unweight_codecs.registry import BOUNDED_STAGES, EXACT_STAGES, create_codec
 from unweight_codecs.stages.bound import Bound
+from unweight_codecs.stages.error_bound import ErrorBound
 from unweight_codecs.stages.pack import Pack, locate
 from unweight_codecs.tensor_spec import TensorSpec
 
@@ -46,9 +55,17 @@ class Pipeline:
         pack = self.stages[-1]
         return (pack if isinstance(pack, Pack) else Pack()).chunk_words(layout)
 
-    def fit(self, tensor: TensorView) -> Model:
-        """Let every stage decide its part of the model of a tensor."""
-        model = Model(tensor.spec, tensor.layout, tensor.chunk_words)
+    @property
+    def is_exact(self) -> bool:
+        """Whether every word is decoded to what it was."""
+        return not isinstance(self.stages[SLOTS_IN_ORDER.index("bound")], ErrorBound)
+
+    def fit(self, tensor: TensorView, epsilon: float = 0.0) -> Model:
+        """Let every stage decide its part of the model of a tensor.
+
+        ``epsilon``, the relative error allowed, is above 0 for pipelines that are not exact.
+        """
+        model = Model(tensor.spec, tensor.layout, tensor.chunk_words, epsilon=epsilon)
         for stage in self.stages:
             stage.fit(tensor, model)
         model.sections = tuple(stage.write(model) for stage in self.stages)
@@ -64,12 +81,16 @@ class Pipeline:
         for stage in self.stages[FUSED_STAGES if native else 0 :]:
             stage.encode(block, model)
 
-    def check(self, block: Block, model: Model) -> None:
-        """Decode what ``encode`` made of a block; raises IntegrityError if a bit differs."""
+    def check(self, block: Block, model: Model) -> Checked:
+        """Decode what ``encode`` made of a block and return what that gives.
+
+        Raises IntegrityError if a bit differs, or with an error bound if it does not hold.
+        """
         decoded = block.copy_empty()
         self.decode(decoded, model)
         bound = self.stages[SLOTS_IN_ORDER.index("bound")]
-        (bound if isinstance(bound, Bound) else Bound()).check(block, decoded)
+        checker = bound if isinstance(bound, Bound | ErrorBound) else Bound()
+        return checker.check(block, decoded, model)
 
     def decode(self, block: Block, model: Model) -> None:
         """Turn the chunks of a block into words."""
@@ -87,7 +108,7 @@ class Pipeline:
     def _native(self, model: Model) -> NativeKernels | None:
         """Return the fused kernels where they stand for these stages."""
         active = kernels()
-        built_in = all(type(stage) in BUILT_IN_STAGES for stage in self.stages)
+        built_in = all(type(stage) in EXACT_STAGES for stage in self.stages)
         return (
             active
             if isinstance(active, NativeKernels) and built_in and model.layout.is_float
@@ -138,12 +159,19 @@ class Pipeline:
 
 
 def pipeline_of(name: str, stages: Iterable[Stage]) -> Pipeline:
-    """Check that the stages fill the five slots in order."""
+    """Check that the stages fill the five slots in order, and belong to one mode."""
     chosen = tuple(stages)
     slots = tuple(stage.slot for stage in chosen)
     if slots != SLOTS_IN_ORDER:
         raise UsageError(
             f"a pipeline has the stages {', '.join(SLOTS_IN_ORDER)} in this order, not {slots}"
+        )
+    exact = [stage.name for stage in chosen[:-1] if isinstance(stage, EXACT_STAGES)]
+    bounded = [stage.name for stage in chosen[:-1] if isinstance(stage, BOUNDED_STAGES)]
+    if exact and bounded:
+        raise UsageError(
+            f"the stages {', '.join(exact)} code exactly, {', '.join(bounded)} within an error "
+            "bound: a pipeline cannot have both"
         )
     return Pipeline(name, chosen)
 

@@ -4,13 +4,15 @@
     tensors = "*.self_attn.q_proj.weight"   # a pattern as in a shell, or a list of them
     preset = "max"                          # a preset, or "stored" to leave tensors alone
     stages = ["grid:mantissa_bits=1"]       # optional settings on top
+    epsilon = 0.001                         # optional relative error; 0 for exactly these weights
 
-The first rule whose pattern matches wins; tensors without a rule take the command's preset.
+The first rule whose pattern matches wins; tensors without a rule take the command's preset and
+error bound.
 """
 
 import fnmatch
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -18,65 +20,130 @@ from typing import Any
 from unweight_codecs.codec import Stage
 from unweight_codecs.errors import ResourceError, UnweightError, UsageError, quoted
 from unweight_codecs.pipeline import Pipeline, pipeline_of
+from unweight_codecs.presets import bounded_preset
 from unweight_codecs.presets import preset as preset_named
 from unweight_codecs.registry import codec_class
 
 MAX_RECIPE_BYTES = 1 << 20
-_RULE_KEYS = {"tensors", "preset", "stages"}
+LARGEST_EPSILON = 1.0  # an error as large as the weights
+_RULE_KEYS = {"tensors", "preset", "stages", "epsilon"}
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Tensors whose name matches one of the patterns take pipeline ``number``; None stores them."""
+    """What becomes of tensors whose name matches one of the patterns.
+
+    Attributes:
+        patterns: As in a shell.
+        exact: Number of the pipeline that codes them without error; None stores them.
+        bounded: Number of the pipeline that codes them within ``epsilon``.
+        epsilon: Relative error allowed; 0 for none.
+    """
 
     patterns: tuple[str, ...]
-    number: int | None
-    name: str
+    exact: int | None
+    bounded: int | None = None
+    epsilon: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A pipeline for a tensor, and its number. ``epsilon`` is 0 where it is exact."""
+
+    number: int
+    pipeline: Pipeline
+    epsilon: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Rules in order; the last one matches everything and takes the preset."""
+    """Rules in order; the last one matches everything and takes the preset.
+
+    ``epsilons`` are error bounds of tensors by name. They replace that of the last rule.
+    """
 
     rules: tuple[Rule, ...]
     pipelines: list[Pipeline]
     preset: str
+    epsilons: Mapping[str, float]
 
-    def pipeline_for(self, tensor: str) -> tuple[int, str, Pipeline] | None:
-        """Return number, name and pipeline for a tensor; None to store it."""
+    @property
+    def is_bounded(self) -> bool:
+        """Whether some tensor may be changed."""
+        return any(rule.epsilon for rule in self.rules)
+
+    def choices_for(self, tensor: str) -> tuple[Chosen, ...]:
+        """Return what may code a tensor: an exact pipeline, and one with an error if allowed.
+
+        None of both means to store it.
+        """
         for rule in self.rules:
-            if any(fnmatch.fnmatchcase(tensor, pattern) for pattern in rule.patterns):
-                if rule.number is None:
-                    return None
-                return rule.number, rule.name, self.pipelines[rule.number]
+            if not any(fnmatch.fnmatchcase(tensor, pattern) for pattern in rule.patterns):
+                continue
+            if rule.exact is None:
+                return ()
+            exact = Chosen(rule.exact, self.pipelines[rule.exact])
+            epsilon = rule.epsilon
+            if rule is self.rules[-1] and rule.epsilon:
+                epsilon = self.epsilons.get(tensor, epsilon)
+            if rule.bounded is None or not epsilon:
+                return (exact,)
+            return exact, Chosen(rule.bounded, self.pipelines[rule.bounded], epsilon)
         raise UnweightError("a recipe without a rule for every tensor")
 
 
-def load_recipe(preset: str, path: Path | None, settings: Iterable[str]) -> Recipe:
+def load_recipe(
+    preset: str,
+    path: Path | None,
+    settings: Iterable[str],
+    epsilon: float = 0.0,
+    epsilons: Mapping[str, float] | None = None,
+) -> Recipe:
     """Build the recipe of a command line.
 
-    Raises UsageError, naming file and rule, for anything a recipe must not say.
+    ``epsilon`` is the relative error allowed in every tensor without a rule, ``epsilons`` may have
+    others by name. Raises UsageError, naming file and rule, for anything a recipe must not say.
     """
     common = tuple(settings)
     rules: list[Rule] = []
     pipelines: list[Pipeline] = []
 
-    def add(patterns: tuple[str, ...], name: str, own: Iterable[str]) -> None:
-        if name == "stored":
-            rules.append(Rule(patterns, None, name))
-            return
-        pipeline = with_settings(preset_named(name), (*common, *own))
+    def number_of(pipeline: Pipeline) -> int:
         if pipeline not in pipelines:
             pipelines.append(pipeline)
-        rules.append(Rule(patterns, pipelines.index(pipeline), pipeline.name))
+        return pipelines.index(pipeline)
+
+    def add(patterns: tuple[str, ...], name: str, own: Iterable[str], bound: float | None) -> None:
+        if name == "stored":
+            rules.append(Rule(patterns, None))
+            return
+        bound = check_epsilon(epsilon if bound is None else bound)
+        if not bound:
+            exact = number_of(with_settings(preset_named(name), (*common, *own)))
+            rules.append(Rule(patterns, exact))
+            return
+        # Settings are for the stages that allow the error; the exact ones are the way out.
+        bounded = number_of(with_settings(bounded_preset(name), (*common, *own)))
+        rules.append(Rule(patterns, number_of(preset_named(name)), bounded, bound))
 
     for number, rule in enumerate(_read_rules(path) if path else (), start=1):
         try:
             add(*_parse_rule(rule))
         except UsageError as error:
             raise UsageError(f"{path}: rule {number}: {error.message}", hint=error.hint) from None
-    add(("*",), preset, ())
-    return Recipe(tuple(rules), pipelines, preset)
+    add(("*",), preset, (), None)
+    return Recipe(tuple(rules), pipelines, preset, epsilons or {})
+
+
+def check_epsilon(epsilon: object) -> float:
+    """Return a relative error bound; raises UsageError unless it is a number from 0 to 1."""
+    is_number = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
+    if is_number and 0 <= float(epsilon) <= LARGEST_EPSILON:  # type: ignore[arg-type]
+        return float(epsilon)  # type: ignore[arg-type]
+    raise UsageError(
+        f"epsilon must be a number from 0 to 1, not {quoted(epsilon)}",
+        hint="it is the relative error allowed in a tensor: 0.005 is about that of 8 bits",
+    )
 
 
 def _read_rules(path: Path) -> list[Any]:
@@ -97,13 +164,15 @@ def _read_rules(path: Path) -> list[Any]:
     return rules
 
 
-def _parse_rule(rule: Any) -> tuple[tuple[str, ...], str, tuple[str, ...]]:  # noqa: ANN401 - parsed TOML
+def _parse_rule(
+    rule: Any,  # noqa: ANN401 - parsed TOML
+) -> tuple[tuple[str, ...], str, tuple[str, ...], float | None]:
     if (
         not isinstance(rule, dict)
         or set(rule) - _RULE_KEYS
         or not {"tensors", "preset"} <= set(rule)
     ):
-        raise UsageError("a rule has the keys tensors, preset and optionally stages")
+        raise UsageError("a rule has the keys tensors, preset and optionally stages and epsilon")
     patterns, stages = rule["tensors"], rule.get("stages", [])
     patterns = [patterns] if isinstance(patterns, str) else patterns
     for value, name in ((patterns, "tensors"), (stages, "stages")):
@@ -111,7 +180,7 @@ def _parse_rule(rule: Any) -> tuple[tuple[str, ...], str, tuple[str, ...]]:  # n
             raise UsageError(f"{name} must be a list of strings")
     if not isinstance(rule["preset"], str):
         raise UsageError("preset must be a string")
-    return tuple(patterns), rule["preset"], tuple(stages)
+    return tuple(patterns), rule["preset"], tuple(stages), rule.get("epsilon")
 
 
 def with_settings(pipeline: Pipeline, settings: Iterable[str]) -> Pipeline:
@@ -152,7 +221,7 @@ def _configured(stage: Stage, text: str, setting: str, bare_is_fine: bool) -> St
             return stage
         raise UsageError(f"{quoted(setting)}: not of the form stage:key=value")
     known = {field.name for field in fields(stage)}  # type: ignore[arg-type]
-    changes = {}
+    changes: dict[str, int | float | str] = {}
     for part in text.split(","):
         key, equals, value = part.partition("=")
         if not equals or key not in known:
@@ -161,7 +230,8 @@ def _configured(stage: Stage, text: str, setting: str, bare_is_fine: bool) -> St
                 f"{quoted(setting)}: no setting {quoted(key)}",
                 hint=f"settings of {stage.slot}: {names}",
             )
-        changes[key] = _number(value, setting)
+        is_text = isinstance(getattr(stage, key), str)
+        changes[key] = value if is_text else _number(value, setting)
     return replace(stage, **changes)  # type: ignore[type-var]
 
 

@@ -9,14 +9,20 @@ from typing import Any
 from unweight_codecs.codec import SLOTS_IN_ORDER, Stage
 from unweight_codecs.errors import FormatError, ResourceError, UnweightError, quoted
 from unweight_codecs.stages.bound import Bound
+from unweight_codecs.stages.channel_outlier import ChannelOutlier
+from unweight_codecs.stages.error_bound import ErrorBound
 from unweight_codecs.stages.grid import Grid
+from unweight_codecs.stages.level_grid import LevelGrid
 from unweight_codecs.stages.outlier import Outlier
 from unweight_codecs.stages.pack import Pack
+from unweight_codecs.stages.tile_low_rank import TileLowRank
 from unweight_codecs.stages.tile_svd import TileSvd
 
 CODEC_GROUP = "unweight.codecs"
 ACCELERATOR_GROUP = "unweight.accelerators"
-BUILT_IN_STAGES = (Outlier, Grid, TileSvd, Bound, Pack)
+EXACT_STAGES = (Outlier, Grid, TileSvd, Bound, Pack)
+BOUNDED_STAGES = (ChannelOutlier, LevelGrid, TileLowRank, ErrorBound)
+BUILT_IN_STAGES = (*EXACT_STAGES, *BOUNDED_STAGES)
 _OWN_DISTRIBUTION = "unweight"
 
 

@@ -135,6 +135,7 @@ def operation(tensors: tuple[TensorReport, ...]) -> Callable[[str], OperationRep
         source_bytes=before,
         target_bytes=after,
         source_sha256=SHA256,
+        restored_sha256=SHA256,
         tensors=tensors,
     )
 

@@ -44,7 +44,6 @@ FUTURE: dict[str, Refusal] = {
     "a far newer version": (manifest("format", to=[10**12, 0]), "upgrade"),
     "an unknown feature": (manifest("features", to=["tiled"]), "'tiled'.*upgrade"),
     "the mode error-bounded": (manifest("mode", to="error-bounded"), "'error-bounded'.*upgrade"),
-    "an epsilon in the lossless mode": (manifest("epsilon", to=0.01), "upgrade"),
     "an unknown codec": (
         pipeline("stages", 1, "name", to="acme.grid"),
         "codec 'acme.grid'.*install",
@@ -64,6 +63,8 @@ VERSIONS: dict[str, Refusal] = {
     "no features": (without("features"), "features"),
     "no epsilon": (without("epsilon"), "epsilon"),
     "an epsilon that is false": (manifest("epsilon", to=False), "epsilon"),
+    "an epsilon in the lossless mode": (manifest("epsilon", to=0.01), "mode and epsilon"),
+    "the bounded mode without an epsilon": (manifest("mode", to="bounded"), "mode and epsilon"),
 }
 
 TENSORS: dict[str, Refusal] = {

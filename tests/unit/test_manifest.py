@@ -122,7 +122,6 @@ NEWER: dict[str, tuple[dict[str, object], str]] = {
     "major version": ({"format": [FORMAT_MAJOR + 1, 3], "generator": "unweight 7.1"}, "2.3"),
     "feature": ({"features": ["sparse", "delta"]}, "'delta', 'sparse'"),
     "mode": ({"mode": "error-bounded"}, "'error-bounded'"),
-    "error bound": ({"epsilon": 0.01}, "mode"),
 }
 
 

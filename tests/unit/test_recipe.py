@@ -32,9 +32,8 @@ def load(folder: Path, text: str, preset_name: str = "default", *settings: str) 
 
 
 def grid_of(recipe: Recipe, tensor: str) -> Grid:
-    chosen = recipe.pipeline_for(tensor)
-    assert chosen is not None
-    grid = chosen[2].stages[1]
+    (chosen,) = recipe.choices_for(tensor)
+    grid = chosen.pipeline.stages[1]
     assert isinstance(grid, Grid)
     return grid
 
@@ -51,23 +50,21 @@ def grid_of(recipe: Recipe, tensor: str) -> Grid:
     ],
 )
 def test_the_first_rule_that_matches_wins(tmp_path: Path, tensor: str, name: str) -> None:
-    chosen = load(tmp_path, RECIPE).pipeline_for(tensor)
-    assert chosen is not None
-    assert chosen[1] == name
+    (chosen,) = load(tmp_path, RECIPE).choices_for(tensor)
+    assert chosen.pipeline.name == name
 
 
 @pytest.mark.parametrize("tensor", ["model.embed_tokens.weight", "lm_head.weight"])
 def test_stored_leaves_a_tensor_alone(tmp_path: Path, tensor: str) -> None:
-    assert load(tmp_path, RECIPE).pipeline_for(tensor) is None
+    assert load(tmp_path, RECIPE).choices_for(tensor) == ()
 
 
 def test_numbers_point_at_pipelines_without_repetition(tmp_path: Path) -> None:
     recipe = load(tmp_path, RECIPE + '[[rule]]\ntensors = "x"\npreset = "fast"\n')
     assert len(recipe.pipelines) == 3
     for tensor in ("layers.0.self_attn.q_proj.weight", "layers.0.mlp", "x", "anything"):
-        chosen = recipe.pipeline_for(tensor)
-        assert chosen is not None
-        assert recipe.pipelines[chosen[0]] == chosen[2]
+        (chosen,) = recipe.choices_for(tensor)
+        assert recipe.pipelines[chosen.number] == chosen.pipeline
 
 
 def test_settings_of_the_command_apply_to_every_rule(tmp_path: Path) -> None:
@@ -80,9 +77,8 @@ def test_settings_of_the_command_apply_to_every_rule(tmp_path: Path) -> None:
 def test_without_a_file_the_preset_takes_everything() -> None:
     recipe = load_recipe("max", None, ())
     assert recipe.pipelines == [PRESETS["max"]]
-    chosen = recipe.pipeline_for("anything")
-    assert chosen is not None
-    assert chosen[:2] == (0, "max")
+    (chosen,) = recipe.choices_for("anything")
+    assert (chosen.number, chosen.pipeline.name, chosen.epsilon) == (0, "max", 0)
 
 
 def test_an_empty_recipe_is_the_preset(tmp_path: Path) -> None:

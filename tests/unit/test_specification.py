@@ -1,7 +1,6 @@
 """The specification is right: its example is real, its tables agree with the code, and the decoder
 printed in it restores what the library writes."""
 
-import importlib.util
 import re
 import struct
 from collections.abc import Callable
@@ -14,7 +13,7 @@ import pytest
 import zstandard
 
 from scripts import block_table, format_example
-from tests.support import gguf_files
+from tests.support import gguf_files, printed_decoder
 from tests.support.models import Tensor, gaussian, write_model
 from unweight_codecs.archive import ArchiveReader
 from unweight_codecs.containers.ggml_types import GGML_TYPES, type_id_of
@@ -45,16 +44,7 @@ def rows(text: str) -> list[list[str]]:
 @pytest.fixture(scope="module")
 def decoder(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     """Return the program that the specification prints."""
-    programs = re.findall(r"^```python\n(.*?)^```$", FORMAT, flags=re.S | re.M)
-    assert len(programs) == 1
-    path = tmp_path_factory.mktemp("decoder") / "decoder.py"
-    path.write_text(programs[0], encoding="utf-8")
-    spec = importlib.util.spec_from_file_location("decoder", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return printed_decoder.load(tmp_path_factory.mktemp("decoder"))
 
 
 @pytest.fixture(scope="module")

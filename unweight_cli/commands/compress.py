@@ -1,7 +1,7 @@
 """``unweight compress``."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,12 +20,19 @@ from unweight_cli.options import (
     require_exists,
 )
 from unweight_cli.progress import progress_bars
+from unweight_codecs.errors import UsageError
 
+if TYPE_CHECKING:
+    from unweight_cli.evaluation.search import Search
+    from unweight_codecs.operations.compress import CompressOptions
+
+AUTO = "auto"
 EXAMPLES = examples(
     "unweight compress model.safetensors",
     "unweight compress model.gguf --threads 4",
     "unweight compress checkpoint/ -o checkpoint.unweight --preset max",
-    "unweight compress model.safetensors --stage grid:mantissa_bits=1",
+    "unweight compress checkpoint/ --epsilon 0.005",
+    "unweight compress checkpoint/ --epsilon auto --max-ppl-delta 0.01",
     "unweight compress model.safetensors --json --force > report.json",
 )
 
@@ -41,6 +48,56 @@ def compress(
             help="fast, default or max: how much time to spend on size.",
         ),
     ] = "default",
+    epsilon: Annotated[
+        str,
+        typer.Option(
+            metavar="E",
+            help="Relative error allowed in matrices of floats, 0 to 1; auto searches it.",
+        ),
+    ] = "0",
+    max_ppl_delta: Annotated[
+        float | None,
+        typer.Option(
+            metavar="D", help="With --epsilon auto: the largest change of perplexity to accept."
+        ),
+    ] = None,
+    sensitivity: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            parser=input_path,
+            help="What `unweight profile` wrote: shares the error out among the tensors.",
+        ),
+    ] = None,
+    text: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            parser=input_path,
+            help="With --epsilon auto: UTF-8 text to measure on; one is built in.",
+        ),
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            parser=input_path,
+            help="With --epsilon auto: where config.json and tokenizer are, if not with PATH.",
+        ),
+    ] = None,
+    windows: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="With --epsilon auto: windows to measure; all unless given."
+        ),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="With --epsilon auto: cpu, cuda or cuda:N; the best there is unless given.",
+        ),
+    ] = None,
     recipe: Annotated[
         Path | None,
         typer.Option(
@@ -57,22 +114,121 @@ def compress(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Compress a checkpoint, bit-exactly.
+    """Compress a checkpoint: bit-exactly, or with --epsilon within an error bound.
 
     Every tensor is decoded again and compared before the output gets its name. model.safetensors
     becomes model.unweight.safetensors, model.gguf becomes model.unweight.gguf, a directory DIR
     becomes DIR.unweight.
+
+    With --epsilon E the root of the summed squares of a matrix's errors is at most E times that of
+    its weights. With --epsilon auto, E is the largest that changes the perplexity by at most
+    --max-ppl-delta; exit code 5 means that there is none. This needs torch and transformers: pip
+    install 'unweight[eval]'.
     """
-    require_exists(path)
-    if recipe is not None:
-        require_exists(recipe)
+    for given in (path, recipe, sensitivity, text, model):
+        if given is not None:
+            require_exists(given)
     from unweight_cli.render.operations import compressed
     from unweight_codecs.operations.compress import CompressOptions
     from unweight_codecs.operations.compress import compress as run
 
+    searched = {
+        "max_ppl_delta": max_ppl_delta,
+        "text": text,
+        "model": model,
+        "windows": windows,
+        "device": device,
+    }
+    bound = _bound(epsilon, searched, sensitivity)
     options = CompressOptions(
-        preset=preset, recipe=recipe, stages=tuple(stage or ()), threads=threads, force=force
+        preset=preset,
+        recipe=recipe,
+        stages=tuple(stage or ()),
+        threads=threads,
+        force=force,
+        epsilon=bound or 0.0,
+    )
+    found = None
+    if bound is None:
+        found = _search(path, output, options, sensitivity, searched, quiet=quiet)
+        bound = found.best.epsilon if found.best else 0.0
+    with progress_bars(quiet=quiet) as progress:
+        report = run(path, output, _shared_out(options, bound, sensitivity), progress)
+    document: dict[str, Any] = report.to_dict()
+    if found is not None:
+        document["search"] = found.to_dict()
+    emit(document, lambda: compressed(report, found), as_json=json, quiet=quiet)
+
+
+def _bound(epsilon: str, searched: dict[str, Any], sensitivity: Path | None) -> float | None:
+    """Return the error bound, None for ``auto``; refuse options that would have no effect."""
+    from unweight_codecs.recipe import check_epsilon
+
+    if epsilon == AUTO:
+        if searched["max_ppl_delta"] is None:
+            raise UsageError(
+                "--epsilon auto: --max-ppl-delta is missing", hint="0.01 is hardly noticeable"
+            )
+        return None
+    given = [name for name, value in searched.items() if value is not None]
+    if given:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise UsageError(f"{names}: has no effect without --epsilon auto")
+    try:
+        bound = check_epsilon(float(epsilon))
+    except ValueError:
+        raise UsageError(f"--epsilon must be a number or auto, not {epsilon!r}") from None
+    if sensitivity is not None and not bound:
+        raise UsageError("--sensitivity: has no effect without --epsilon")
+    return bound
+
+
+def _shared_out(
+    options: "CompressOptions", epsilon: float, sensitivity: Path | None
+) -> "CompressOptions":
+    """Return the options for a common bound, shared out among the tensors if that is asked for."""
+    from dataclasses import replace
+
+    from unweight_cli.evaluation.allocation import allocate, read_sensitivity
+
+    if sensitivity is None:
+        return replace(options, epsilon=epsilon)
+    bounds = allocate(read_sensitivity(sensitivity), epsilon)
+    return replace(options, epsilon=epsilon, epsilons=bounds)
+
+
+def _search(
+    path: Path,
+    output: Path | None,
+    options: "CompressOptions",
+    sensitivity: Path | None,
+    settings: dict[str, Any],
+    *,
+    quiet: bool,
+) -> "Search":
+    """Find the largest bound; everything that can be wrong with the options is found first."""
+    from dataclasses import replace
+
+    from unweight_cli.evaluation.search import SearchRequest, search
+    from unweight_cli.evaluation.text import default_text, read_text
+    from unweight_codecs.operations.compress import compress as run
+    from unweight_codecs.operations.compress import plan
+
+    plan(path, output, options)
+    text = settings["text"]
+    request = SearchRequest(
+        path,
+        settings["max_ppl_delta"],
+        read_text(text) if text else default_text(),
+        settings["model"],
+        windows=settings["windows"] or 0,
+        device=settings["device"] or AUTO,
+        threads=options.threads,
     )
     with progress_bars(quiet=quiet) as progress:
-        report = run(path, output, options, progress)
-    emit(report.to_dict(), lambda: compressed(report), as_json=json, quiet=quiet)
+
+        def attempt(epsilon: float, target: Path) -> None:
+            chosen = _shared_out(replace(options, force=False), epsilon, sensitivity)
+            run(path, target, chosen, progress)
+
+        return search(request, attempt, progress)

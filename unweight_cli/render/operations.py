@@ -4,6 +4,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 from rich.padding import Padding
@@ -16,21 +17,42 @@ from unweight_cli.units import count, duration, percent, printable, rate, size
 from unweight_codecs.operations.report import FileReport, OperationReport
 from unweight_codecs.operations.tensor_rows import STORED
 
+if TYPE_CHECKING:
+    from unweight_cli.evaluation.search import Search
 
-def compressed(report: OperationReport) -> Iterator[RenderableType]:
-    """Show where the bytes went, how long it took, and how to get the original back."""
+
+def compressed(report: OperationReport, search: "Search | None" = None) -> Iterator[RenderableType]:
+    """Show where the bytes went, how long it took, and how to get the original back.
+
+    ``search`` is how the error bound was found, where it was not given.
+    """
     yield title(f"{report.source} → {report.target}")
     yield Padding(_sizes(report), (0, 0, 0, INDENT))
     change = 1 - report.target_bytes / report.source_bytes if report.source_bytes else 0.0
     yield Text("")
-    yield facts(
-        (
-            ("result", Text(f"{abs(100 * change):.1f} % {'smaller' if change >= 0 else 'larger'}")),
-            ("checked", Text(report.verified, style="green")),
-            ("time", _time(report)),
-            ("restore", Text(f"unweight decompress {_argument(report.target)}")),
+    rows: list[tuple[str, RenderableType]] = [
+        ("result", Text(f"{abs(100 * change):.1f} % {'smaller' if change >= 0 else 'larger'}")),
+        ("checked", Text(report.verified, style="green")),
+        ("time", _time(report)),
+        ("restore", Text(f"unweight decompress {_argument(report.target)}")),
+    ]
+    if search is not None:
+        rows[1:1] = _searched(search)
+    yield facts(rows)
+
+
+def _searched(search: "Search") -> Iterator[tuple[str, RenderableType]]:
+    best = search.best
+    if best is not None:
+        yield (
+            "perplexity",
+            f"{best.perplexity.value:.4f}, changed by {best.difference.value:+.4f} "
+            f"± {best.difference.standard_error:.4f}, allowed {search.max_delta:g}",
         )
-    )
+        yield (
+            "epsilon",
+            f"{best.epsilon:.4g}, found with {count(len(search.attempts), 'evaluation')}",
+        )
 
 
 def decompressed(report: OperationReport) -> Iterator[RenderableType]:
@@ -111,13 +133,16 @@ def _time(report: OperationReport) -> str:
 def _with_digests(
     rows: list[tuple[str, RenderableType]], files: tuple[FileReport, ...]
 ) -> Iterator[RenderableType]:
-    """Give the facts and the SHA-256 of the original, or its start for each of several."""
+    """Give the facts and the SHA-256 of the restored file, or its start for each of several."""
     if len(files) == 1:
-        yield facts([*rows, ("SHA-256", files[0].source_sha256)])
+        rows.append(("SHA-256", files[0].restored_sha256))
+        if files[0].restored_sha256 != files[0].source_sha256:
+            rows.append(("original", f"SHA-256 {files[0].source_sha256}"))
+        yield facts(rows)
     else:
         yield facts(rows)
         yield Text("\nSHA-256", style="bold")
-        yield facts((_base_name(file.source), f"{file.source_sha256[:16]}…") for file in files)
+        yield facts((_base_name(file.source), f"{file.restored_sha256[:16]}…") for file in files)
 
 
 def _base_name(path: str) -> str:

@@ -57,6 +57,7 @@ class ArchiveReader:
             self.manifest: Manifest = read_manifest(self.index)
             self._check_padding()
             self._pipelines = [self._pipeline(data) for data in self.manifest.pipelines]
+            self._check_modes()
         except UnweightError as error:
             self.close()
             raise self._located(error) from None
@@ -69,6 +70,14 @@ class ArchiveReader:
         for offset, length in between:
             if any(self._source.read_at(offset, length)):
                 raise IntegrityError(f"the padding at byte {offset} is damaged: it is not zero")
+
+    def _check_modes(self) -> None:
+        """Check that exactly the tensors with an error bound have pipelines that are not exact."""
+        for name, coded in self.manifest.coded.items():
+            if self._pipelines[coded.pipeline].is_exact == bool(coded.epsilon):
+                raise IntegrityError(
+                    f"tensor {quoted(name)}: its pipeline and its error bound are of two modes"
+                )
 
     def _pipeline(self, data: object) -> Pipeline:
         try:
@@ -123,6 +132,27 @@ class ArchiveReader:
 
     def decode(self, head: CodedHead, first_chunk: int, chunks: int = SPAN_CHUNKS) -> Bytes:
         """Return the original bytes of ``chunks`` chunks from ``first_chunk``, fewer at the end."""
+        block = self._block(head, first_chunk, chunks)
+        try:
+            head.pipeline.decode(block, head.model)
+        except UnweightError as error:
+            raise self._in_tensor(error, head) from None
+        return block.words
+
+    def streams(self, head: CodedHead, chunk: int) -> dict[str, Bytes]:
+        """Return the streams of one chunk, one value per word where they are no escapes."""
+        block = self._block(head, chunk, 1)
+        pack = head.pipeline.stages[-1]
+        try:
+            for stage in head.pipeline.stages:
+                stage.prepare(block, head.model)
+            pack.decode(block, head.model)
+        except UnweightError as error:
+            raise self._in_tensor(error, head) from None
+        return block.streams | {"symbol": block.streams["symbol"][: block.count]}
+
+    def _block(self, head: CodedHead, first_chunk: int, chunks: int) -> Block:
+        """Read the coded bytes of some chunks."""
         model = head.model
         last = min(first_chunk + chunks, model.chunks)
         begin = int(head.ends[first_chunk - 1]) if first_chunk else 0
@@ -131,14 +161,15 @@ class ArchiveReader:
         count = min(last * model.chunk_words, model.layout.words) - first_word
         words = buffers.empty(count * model.layout.word_bytes)
         directory = head.directory[first_chunk:last]
-        block = Block(first_word, count, words, coded=coded, directory=directory)
         try:
             self._source.read_into(head.chunks_offset + begin, coded.data)
-            head.pipeline.decode(block, model)
         except UnweightError as error:
-            error.message = f"tensor {quoted(model.spec.name)}: {error.message}"
-            raise self._located(error) from None
-        return block.words
+            raise self._in_tensor(error, head) from None
+        return Block(first_word, count, words, coded=coded, directory=directory)
+
+    def _in_tensor(self, error: UnweightError, head: CodedHead) -> UnweightError:
+        error.message = f"tensor {quoted(head.model.spec.name)}: {error.message}"
+        return self._located(error)
 
     def read_stored(self, here: TensorEntry, start: int, length: int) -> Bytes:
         """Return ``length`` bytes of a stored tensor from byte ``start``."""

@@ -1,5 +1,6 @@
 """Writing Unweight files: data first, the header into the space reserved for it last."""
 
+import sys
 from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy as np
 from unweight_codecs.archive.formats import FORMATS
 from unweight_codecs.archive.header import smallest_header, write_header
 from unweight_codecs.codec import Block, Model
-from unweight_codecs.containers.base import ContainerIndex
+from unweight_codecs.containers.base import ContainerIndex, TensorEntry
 from unweight_codecs.containers.strict_json import check_complexity
 from unweight_codecs.errors import FormatError
 from unweight_codecs.manifest import MAX_SPARE_PIPELINES, CodedTensor, Manifest
@@ -17,6 +18,7 @@ from unweight_codecs.pipeline import Pipeline
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+_LONGEST_NUMBER = sys.float_info.max  # in JSON
 MIN_CODED_BYTES = 4096  # below, head, table and lane states eat most of what coding saves
 
 
@@ -31,12 +33,14 @@ class ArchiveWriter:
         padding: bytes = b"",
         *,
         small_header: bool = False,
+        bounded: bool = False,
     ) -> None:
         """Reserve the header: the largest it can become is when every tensor is coded.
 
         ``padding`` are the bytes of the source that belong to no tensor, in file order.
-        ``small_header`` takes the time to compress a large source header well. Raises UnweightError
-        when no reader would accept the header.
+        ``small_header`` takes the time to compress a large source header well, ``bounded`` leaves
+        room for the errors of tensors that are not exact. Raises UnweightError when no reader would
+        accept the header.
         """
         self._file = file
         self._source = source
@@ -46,12 +50,13 @@ class ArchiveWriter:
         self._stored: dict[str, str] = {}
         self._sizes: list[int] = []
         blank = "0" * 16
-        most = CodedTensor(max(0, len(pipelines) - 1), blank)
+        errors = (_LONGEST_NUMBER,) * 3 if bounded else ()
+        most = CodedTensor(max(0, len(pipelines) - 1), blank, *errors)
         coded = {t.spec.name: most for t in source.tensors if t.nbytes >= MIN_CODED_BYTES}
         stored = {t.spec.name: blank for t in source.tensors if t.nbytes < MIN_CODED_BYTES}
         self._alignment = FORMATS[source.container].alignment(source)
         self._padding = padding if any(padding) else b""
-        largest = self._manifest("0" * 64, coded, stored)
+        largest = self._manifest("0" * 64, coded, stored, "0" * 64 if bounded else "")
         if len(pipelines) > len(source.tensors) + MAX_SPARE_PIPELINES:
             raise FormatError(f"{len(pipelines)} pipelines for {len(source.tensors)} tensors")
         check_complexity(largest.to_json(inline_header=False).encode(), "the manifest")
@@ -85,7 +90,7 @@ class ArchiveWriter:
         write_all(self._file, block.coded.data)
         self._directory.append(block.directory)
 
-    def end(self, number: int, digest: str, limit: int) -> bool:
+    def end(self, tensor: CodedTensor, limit: int) -> bool:
         """Write the head. If the result takes ``limit`` bytes or more, undo it and return False."""
         if self._model is None or self._pipeline is None:
             raise RuntimeError("end() without begin()")
@@ -98,12 +103,16 @@ class ArchiveWriter:
         self._file.seek(self._start)
         write_all(self._file, head)
         self._file.seek(stop)
-        self._coded[self._model.spec.name] = CodedTensor(number, digest)
+        self._coded[self._model.spec.name] = tensor
         self._sizes.append(stop - self._start)
         return True
 
     def _manifest(
-        self, sha256: str, coded: dict[str, CodedTensor], stored: dict[str, str]
+        self,
+        sha256: str,
+        coded: dict[str, CodedTensor],
+        stored: dict[str, str],
+        restored_sha256: str,
     ) -> Manifest:
         return Manifest(
             self._source,
@@ -112,6 +121,7 @@ class ArchiveWriter:
             coded,
             stored,
             self._padding,
+            restored_sha256=restored_sha256,
             small_header=self._small_header,
         )
 
@@ -121,15 +131,24 @@ class ArchiveWriter:
         self._file.seek(self._reserved + -(-position // self._alignment) * self._alignment)
         return self._file.tell()
 
-    def finish(self, source_sha256: str) -> int:
-        """Write the header; returns the size of the file."""
+    def finish(self, source_sha256: str, restored_sha256: str = "") -> int:
+        """Write the header; returns the size of the file.
+
+        ``restored_sha256`` is the digest of the file that decoding gives, where it is another one.
+        """
         size = self._file.tell()
         self._file.truncate(size)  # zeros that were only skipped become part of the file
-        manifest = self._manifest(source_sha256, self._coded, self._stored)
+        other = restored_sha256 if any(tensor.epsilon for tensor in self._coded.values()) else ""
+        manifest = self._manifest(source_sha256, self._coded, self._stored, other)
         header = write_header(manifest, self._sizes, self._reserved)
         self._file.seek(0)
         write_all(self._file, header)
         return size
+
+    def errors(self, entry: TensorEntry) -> tuple[float, ...]:
+        """Return the allowed, relative and largest error of a tensor; nothing for an exact one."""
+        coded = self._coded.get(entry.spec.name)
+        return (coded.epsilon, coded.error, coded.largest_error) if coded else ()
 
     @property
     def sizes(self) -> list[int]:

@@ -78,6 +78,33 @@ class FloatFormat:
 
 
 @dataclass(frozen=True, slots=True)
+class LevelForm:
+    """A grid of integer levels, of which a chunk's step makes values (see ``specs/levels.md``).
+
+    Attributes:
+        low_bits: Bits of a level that are stored raw, below its symbol (0 to 8).
+        limit: Symbols below it are grid points; ``limit`` itself, an escape, is a word kept as
+            it is.
+        table: The level of every symbol, int32; None where levels are equally spaced. Only without
+            low bits.
+    """
+
+    low_bits: int
+    limit: int
+    table: NDArray[np.int32] | None = None
+
+    @property
+    def bias(self) -> int:
+        """What equally spaced levels have added, so that none is negative."""
+        return self.limit << self.low_bits >> 1
+
+    def middles(self) -> NDArray[np.float64]:
+        """Return the values between which the levels of a table are the nearest ones."""
+        levels = np.zeros(0) if self.table is None else self.table.astype(np.float64)
+        return (levels[1:] + levels[:-1]) / 2
+
+
+@dataclass(frozen=True, slots=True)
 class Classes:
     """Which frequency table codes each symbol.
 

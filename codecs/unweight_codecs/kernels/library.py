@@ -8,13 +8,14 @@ LIBRARY_STEM: Final = "_native"
 LIBRARY_SUFFIXES: Final = (".so", ".dylib", ".dll")
 INSTRUCTION_SETS: Final = ("avx512", "avx2", "portable")  # best first
 
-_P, _U32, _U64, _I64, _INT, _DOUBLE = (
+_P, _U32, _U64, _I64, _INT, _DOUBLE, _FLOAT = (
     ctypes.c_void_p,
     ctypes.c_uint32,
     ctypes.c_uint64,
     ctypes.c_int64,
     ctypes.c_int,
     ctypes.c_double,
+    ctypes.c_float,
 )
 _SIGNATURES: Final = {
     "uw_supported": (_INT, [ctypes.c_char_p]),
@@ -32,6 +33,15 @@ _SIGNATURES: Final = {
     "uw_take_field": (None, [_P, _U64, _U64, _U32, _U32, _U32, _P]),
     "uw_put_field": (None, [_P, _U64, _U64, _U32, _U32, _U32, _P]),
     "uw_zero_points": (None, [_P, _U64, _DOUBLE, _DOUBLE, _U32, _P]),
+    "uw_quantise": (
+        None,
+        [_P, _U64, _U32, _P, _FLOAT, _U32, _U32, _INT, _P, _P, _P],
+    ),
+    "uw_squared_error": (_INT, [_P, _P, _U64, _U32, _P]),
+    "uw_dequantise": (
+        _INT,
+        [_P, _P, _U64, _U32, _U32, _INT, _P, _FLOAT, _P, _P, _U64, _U32, _P],
+    ),
     "uw_pack_bits": (None, [_P, _U64, _U32, _P]),
     "uw_unpack_bits": (None, [_P, _U64, _U64, _U32, _P]),
     "uw_rans_encode": (_I64, [_P, _P, _U32, _P, _U32, _P, _U32, _P, _P]),

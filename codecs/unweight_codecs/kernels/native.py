@@ -18,6 +18,7 @@ from unweight_codecs.kernels.base import (
     Classes,
     FloatFormat,
     Frequencies,
+    LevelForm,
     padded,
 )
 
@@ -25,6 +26,8 @@ _HISTOGRAM_SCRATCH: Final = 4 * 4 << 14  # bytes: four sets of 2**14 counters
 _MAX_PLANES: Final = 8
 _TABLE_BYTES: Final = 2 + 2 * ALPHABET  # a serialised table takes at most
 _CUT: Final = -1
+_FLOAT_CODES: Final = {"BF16": 0, "F16": 1, "F32": 2}  # as src/levels.c numbers them
+_FLOAT_BYTES: Final = {"BF16": 2, "F16": 2, "F32": 4}
 # What one table takes in the form that a coder looks symbols up in (src/unweight.h).
 _SLOTS_BYTES: Final = 4 * SLOTS
 _STEPS_BYTES: Final = 4 * (3 * ALPHABET + 16)
@@ -240,6 +243,63 @@ class NativeKernels:
         addresses = (ctypes.c_void_p * len(halves))(*(part.ctypes.data for part in halves))
         self._library.uw_zero_points(addresses, out.size, factor, below, contexts, out.ctypes.data)
         return out
+
+    def quantise(
+        self,
+        words: Bytes,
+        dtype: str,
+        kept: NDArray[np.bool_] | None,
+        step: np.float32,
+        form: LevelForm,
+        prediction: NDArray[np.float32] | None,
+    ) -> tuple[Bytes, Bytes]:
+        """Do what ``quantise.levels.quantise`` does, for equally spaced levels."""
+        count = words.size // _FLOAT_BYTES[dtype]
+        symbols = buffers.empty(count)
+        low = buffers.empty(count if form.low_bits else 0)
+        self._library.uw_quantise(
+            words.ctypes.data, count, _FLOAT_CODES[dtype], _pointer(kept), float(step),
+            form.low_bits, form.limit, form.bias, _pointer(prediction), symbols.ctypes.data,
+            low.ctypes.data,
+        )  # fmt: skip
+        return symbols, low
+
+    def squared_error(
+        self, original: Bytes, decoded: Bytes, dtype: str
+    ) -> tuple[float, float, float] | None:
+        """Do what ``quantise.levels.squared_error`` does; None where it raises."""
+        sums = np.zeros(3)
+        status = self._library.uw_squared_error(
+            original.ctypes.data, decoded.ctypes.data, original.size // _FLOAT_BYTES[dtype],
+            _FLOAT_CODES[dtype], sums.ctypes.data,
+        )  # fmt: skip
+        square, error, largest = sums.tolist()
+        return None if status else (square, error, largest)
+
+    def dequantise(
+        self,
+        symbols: Bytes,
+        low: Bytes,
+        escapes: Bytes,
+        step: np.float32,
+        form: LevelForm,
+        dtype: str,
+        prediction: NDArray[np.float32] | None,
+        words: Bytes,
+    ) -> None:
+        """Do what ``quantise.levels.dequantise`` does."""
+        table = None
+        if form.table is not None:
+            table = np.zeros(ALPHABET, np.int32)
+            table[: form.limit] = form.table
+        size = words.size // max(symbols.size, 1)
+        status = self._library.uw_dequantise(
+            symbols.ctypes.data, low.ctypes.data, symbols.size, form.low_bits, form.limit,
+            form.bias, _pointer(table), float(step), _pointer(prediction), escapes.ctypes.data,
+            escapes.size // max(size, 1), _FLOAT_CODES[dtype], words.ctypes.data,
+        )  # fmt: skip
+        if status or escapes.size % max(size, 1):
+            raise IntegrityError("a chunk has another number of escapes than its symbols ask for")
 
     def pack_bits(self, values: Bytes, width: int) -> Bytes:
         """Pack with SWAR, PEXT or vector code."""

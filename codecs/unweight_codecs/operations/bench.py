@@ -139,15 +139,20 @@ def _measure(
     return size, encode, check, decode
 
 
-def encode_tensor(pipeline: Pipeline, spec: TensorSpec, data: Bytes) -> Coded | None:
-    """Code a tensor in memory, without checking; None when it would not shrink."""
+def encode_tensor(
+    pipeline: Pipeline, spec: TensorSpec, data: Bytes, epsilon: float = 0.0
+) -> Coded | None:
+    """Code a tensor in memory, without checking; None when it would not shrink.
+
+    ``epsilon`` is the error bound of a pipeline that is not exact.
+    """
     layout = layout_of(spec)
 
     def read(first: int, count: int) -> Bytes:
         return data[first * layout.word_bytes : (first + count) * layout.word_bytes]
 
     view, _ = survey(spec, read, pipeline.chunk_words(layout), lambda words: None)
-    model = pipeline.fit(view)
+    model = pipeline.fit(view, epsilon)
     if pipeline.head_length(model) + model.estimated_bits // 8 >= data.size:
         return None
     blocks = []

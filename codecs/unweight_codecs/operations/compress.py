@@ -1,8 +1,9 @@
 """Compress a container file or a model directory, verifying every chunk as it is written."""
 
 import hashlib
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,13 +13,14 @@ from unweight_codecs.archive import ArchiveWriter
 from unweight_codecs.archive.header import check_not_archive
 from unweight_codecs.archive.reader import SPAN_CHUNKS, STORED_SPAN
 from unweight_codecs.archive.writer import MIN_CODED_BYTES
-from unweight_codecs.codec import Block, Model, Reader
+from unweight_codecs.codec import Block, Checked, Model, Reader
 from unweight_codecs.containers.base import ContainerIndex, FileSource, TensorEntry
 from unweight_codecs.containers.sniff import read_index
 from unweight_codecs.errors import FormatError, IntegrityError, UnweightError, quoted
 from unweight_codecs.kernels import active_kernel, buffers
 from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.layouts import layout_of
+from unweight_codecs.manifest import CodedTensor
 from unweight_codecs.operations.files import (
     Job,
     check_job_target,
@@ -33,7 +35,8 @@ from unweight_codecs.operations.tensor_rows import STORED
 from unweight_codecs.output import atomic_file, check_space
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import DEFAULT, SMALLEST
-from unweight_codecs.recipe import Recipe, load_recipe
+from unweight_codecs.quantise.values import may_change
+from unweight_codecs.recipe import Chosen, Recipe, load_recipe
 from unweight_codecs.survey import survey
 
 
@@ -47,6 +50,8 @@ class CompressOptions:
         stages: Settings on top, like ``"grid:mantissa_bits=1"``.
         threads: Threads to use; 0 takes what the process may use.
         force: Replace an existing target.
+        epsilon: Relative error allowed in a matrix of floats, in the Frobenius norm; 0 for none.
+        epsilons: Other error bounds, by the name of the tensor.
     """
 
     preset: str = DEFAULT
@@ -54,6 +59,19 @@ class CompressOptions:
     stages: tuple[str, ...] = ()
     threads: int = 0
     force: bool = False
+    epsilon: float = 0.0
+    epsilons: Mapping[str, float] = field(default_factory=dict)
+
+
+def plan(source: Path, target: Path | None, options: CompressOptions) -> tuple[Recipe, Job, Path]:
+    """Return recipe, job and target, or raise what ``compress`` would raise before it starts."""
+    recipe = load_recipe(
+        options.preset, options.recipe, options.stages, options.epsilon, options.epsilons
+    )
+    job = open_job(source)
+    target = target or compressed_name(source)
+    check_job_target(job, target, force=options.force)
+    return recipe, job, target
 
 
 def compress(
@@ -61,10 +79,7 @@ def compress(
 ) -> OperationReport:
     """Compress ``source`` to ``target``; nothing appears under that name unless all went well."""
     started, cpu_started = time.perf_counter(), time.process_time()
-    recipe = load_recipe(options.preset, options.recipe, options.stages)
-    job = open_job(source)
-    target = target or compressed_name(source)
-    check_job_target(job, target, force=options.force)
+    recipe, job, target = plan(source, target, options)
     with Workers(options.threads) as workers:
         indexes = [_index_of(path, job) for path, _ in job.models]
         source_bytes = sum(index.size for index in indexes) + job.carried_bytes
@@ -94,8 +109,21 @@ def compress(
             cpu_seconds=time.process_time() - cpu_started,
             threads=workers.threads,
             kernel=active_kernel(),
-            verified="bit-exact: verified",
+            verified=_verified(files),
         )
+
+
+def _verified(files: list[FileReport]) -> str:
+    """Say in words what was checked while compressing."""
+    rows = [tensor for file in files for tensor in file.tensors]
+    bounded = [tensor for tensor in rows if tensor.epsilon]
+    if not bounded:
+        return "bit-exact: verified"
+    worst = max(tensor.error for tensor in bounded)
+    return (
+        f"relative error at most {worst:.3g} in {len(bounded):,} of {len(rows):,} tensors, "
+        "the others bit-exact: verified"
+    )
 
 
 def _index_of(path: Path, job: Job) -> ContainerIndex:
@@ -119,28 +147,41 @@ class _FileJob:
     workers: Workers
     progress: Progress
     sha256: "hashlib._Hash" = field(default_factory=hashlib.sha256)
+    restored: "hashlib._Hash" = field(default_factory=hashlib.sha256)
 
     def observe(self, data: Bytes | bytes) -> None:
         """Take note of source bytes, in file order."""
-        self.sha256.update(data if isinstance(data, bytes) else data.data)
+        view = data if isinstance(data, bytes) else data.data
+        self.sha256.update(view)
+        if self.recipe.is_bounded:
+            self.restored.update(view)
         self.progress.advance(len(data) // 2)
 
     def tensor(self, entry: TensorEntry) -> str:
         """Code or store one tensor; returns the name of its pipeline."""
-        chosen = self.recipe.pipeline_for(entry.spec.name)
-        if chosen and entry.nbytes >= MIN_CODED_BYTES:
-            number, name, pipeline = chosen
-            chunk_words = pipeline.chunk_words(layout_of(entry.spec))
-            view, digest = survey(
-                entry.spec, self._reader(entry), chunk_words, self.observe, self.workers.ordered
-            )
-            model = pipeline.fit(view)
-            expected = pipeline.head_length(model) + model.estimated_bits // 8
-            if expected < entry.nbytes and self._code(entry, pipeline, model, number, digest):
-                return name
-            self._store(entry, digest)
-        else:
+        choices = self.recipe.choices_for(entry.spec.name)
+        if not choices or entry.nbytes < MIN_CODED_BYTES:
             self._store(entry, self._digest(entry, self.observe))
+            return STORED
+        if not may_change(entry.spec):
+            choices = choices[:1]
+        before = self.restored.copy()
+        chunk_words = choices[-1].pipeline.chunk_words(layout_of(entry.spec))
+        view, digest = survey(
+            entry.spec, self._reader(entry), chunk_words, self.observe, self.workers.ordered
+        )
+        fitted = []
+        for chosen in choices:
+            model = chosen.pipeline.fit(view, chosen.epsilon)
+            fitted.append((_expected_bytes(chosen.pipeline, model), model, chosen))
+        expected, model, chosen = min(fitted, key=lambda fit: fit[0])
+        if not chosen.pipeline.is_exact:
+            self.restored = before
+        if expected < entry.nbytes and self._code(entry, chosen, model, digest):
+            return chosen.pipeline.name
+        if not chosen.pipeline.is_exact:
+            self._digest(entry, self.restored.update)
+        self._store(entry, digest)
         return STORED
 
     def _digest(self, entry: TensorEntry, sink: Callable[[bytes], None]) -> str:
@@ -162,26 +203,29 @@ class _FileJob:
 
         return read
 
-    def _code(
-        self, entry: TensorEntry, pipeline: Pipeline, model: Model, number: int, digest: str
-    ) -> bool:
-        read = self._reader(entry)
+    def _code(self, entry: TensorEntry, chosen: Chosen, model: Model, digest: str) -> bool:
+        read, pipeline = self._reader(entry), chosen.pipeline
 
         def encode(first: int) -> Block:
             count = min(SPAN_CHUNKS * model.chunk_words, model.layout.words - first)
             block = Block(first, count, read(first, count))
             pipeline.encode(block, model)
-            pipeline.check(block, model)
+            block.checked = pipeline.check(block, model)
             block.drop_streams()
             return block
 
         self.writer.begin(pipeline, model)
         spans = range(0, model.layout.words, SPAN_CHUNKS * model.chunk_words)
-        done, again = 0, xxhash.xxh3_64()
+        done, again, restored = 0, xxhash.xxh3_64(), self.restored.copy()
+        result = _Result()
         try:
             for block in self.workers.ordered(encode, spans):
                 again.update(block.words.data)
                 self.writer.add(block)
+                if block.checked and not pipeline.is_exact:
+                    result.add(block.checked)
+                    restored.update(block.checked.words.data)
+                    block.checked = None
                 advanced = block.words.size - block.words.size // 2
                 self.progress.advance(advanced)
                 done += advanced
@@ -190,7 +234,11 @@ class _FileJob:
             self._check_unchanged(entry, self._digest(entry, lambda data: None), digest)
             raise
         self._check_unchanged(entry, again.hexdigest(), digest)
-        if self.writer.end(number, digest, entry.nbytes):
+        tensor = CodedTensor(chosen.number, digest)
+        if not pipeline.is_exact:
+            tensor = result.tensor(chosen)
+        if self.writer.end(tensor, entry.nbytes):
+            self.restored = restored
             return True
         self.progress.advance(-done)
         return False
@@ -211,6 +259,34 @@ class _FileJob:
                 f"{self.source.path}: tensor {quoted(entry.spec.name)} changed while it was read",
                 hint="compress it again when nothing writes to it",
             )
+
+
+@dataclass(slots=True)
+class _Result:
+    """What the chunks of a tensor that was changed are decoded to, put together."""
+
+    digest: "xxhash.xxh3_64" = field(default_factory=xxhash.xxh3_64)
+    square: float = 0.0
+    error: float = 0.0
+    largest: float = 0.0
+
+    def add(self, checked: Checked) -> None:
+        """Take the next words."""
+        self.digest.update(checked.words.data)
+        self.square += checked.square
+        self.error += checked.error
+        self.largest = max(self.largest, checked.largest)
+
+    def tensor(self, chosen: Chosen) -> CodedTensor:
+        """Return the tensor as the manifest has it."""
+        relative = math.sqrt(self.error / self.square) if self.square else 0.0
+        return CodedTensor(
+            chosen.number, self.digest.hexdigest(), chosen.epsilon, relative, self.largest
+        )
+
+
+def _expected_bytes(pipeline: Pipeline, model: Model) -> int:
+    return pipeline.head_length(model) + model.estimated_bits // 8
 
 
 def _compress_file(
@@ -239,6 +315,7 @@ def _compress_file(
                     recipe.pipelines,
                     b"".join(gaps),
                     small_header=recipe.preset == SMALLEST,
+                    bounded=recipe.is_bounded,
                 )
             except UnweightError as error:
                 raise FormatError(f"{path}: cannot be compressed: {error.message}") from None
@@ -251,10 +328,15 @@ def _compress_file(
                 names.append(job.tensor(entry))
                 job.observe(gap)
             digest = job.sha256.hexdigest()
-            size = writer.finish(digest)
+            restored = job.restored.hexdigest() if recipe.is_bounded else digest
+            size = writer.finish(digest, restored)
             progress.advance(0)
         tensors = tuple(
-            TensorReport(e.spec.name, e.spec.dtype, e.spec.shape, name, e.nbytes, coded)
+            TensorReport(
+                e.spec.name, e.spec.dtype, e.spec.shape, name, e.nbytes, coded, *writer.errors(e)
+            )
             for e, name, coded in zip(index.tensors, names, writer.sizes, strict=True)
         )
-    return FileReport(str(path), str(shown), index.container, index.size, size, digest, tensors)
+    return FileReport(
+        str(path), str(shown), index.container, index.size, size, digest, restored, tensors
+    )

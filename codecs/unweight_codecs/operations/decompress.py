@@ -43,10 +43,13 @@ class ArchiveJob:
         """Total size of ``carried``."""
         return sum(path.stat().st_size for path, _ in self.carried)
 
-    def checked(self, unchecked: str) -> str:
+    def checked(self, files: list[FileReport], unchecked: str) -> str:
         """Say in words what digests prove; ``unchecked`` is what became of the carried files."""
-        originals = "original" if len(self.archives) == 1 else "originals"
-        words = f"SHA-256 of the {originals}: verified"
+        epsilon = max((tensor.epsilon for file in files for tensor in file.tensors), default=0.0)
+        owner = "the restored file" if epsilon else "the original"
+        words = f"SHA-256 of {owner}{'' if len(self.archives) == 1 else 's'}: verified"
+        if epsilon:
+            words += f"; weights within a relative error of {epsilon:.3g}"
         count = len(self.carried)
         if not count:
             return words
@@ -112,7 +115,7 @@ def decompress(
             cpu_seconds=time.process_time() - cpu_started,
             threads=workers.threads,
             kernel=active_kernel(),
-            verified=found.checked("copied, not checked"),
+            verified=found.checked(files, "copied, not checked"),
         )
 
 
@@ -136,5 +139,6 @@ def _decompress_file(
             path.stat().st_size,
             source.size,
             archive.manifest.source_sha256,
+            archive.manifest.expected_sha256,
             tensor_rows(archive),
         )

@@ -10,14 +10,12 @@ from numpy.typing import NDArray
 from unweight_codecs.archive import ArchiveReader, is_archive
 from unweight_codecs.archive.header import metadata_of
 from unweight_codecs.archive.reader import CodedHead
-from unweight_codecs.codec import SCALE_UNITS, Model
+from unweight_codecs.codec import Model
 from unweight_codecs.containers.base import ContainerIndex, FileSource
 from unweight_codecs.containers.sniff import read_index
-from unweight_codecs.entropy import frequencies
 from unweight_codecs.entropy.directory import CODERS, LENGTH_BITS, TABLE_BITS
 from unweight_codecs.errors import FormatError, UsageError, quoted
-from unweight_codecs.kernels.base import ALPHABET
-from unweight_codecs.manifest import MODE_LOSSLESS
+from unweight_codecs.kernels.base import LevelForm
 from unweight_codecs.operations.report import (
     HeaderReport,
     StageReport,
@@ -25,6 +23,7 @@ from unweight_codecs.operations.report import (
     StreamReport,
     TensorReport,
 )
+from unweight_codecs.operations.stage_facts import facts_of
 from unweight_codecs.operations.symbols import count_symbols, entropy_bits, main_stream
 from unweight_codecs.operations.tensor_rows import STORED, tensor_rows
 
@@ -47,8 +46,8 @@ def inspect_header(path: Path) -> HeaderReport:
             format_version=manifest.format[0],
             format_minor=manifest.format[1],
             generator=manifest.generator,
-            mode=MODE_LOSSLESS,
-            epsilon=0.0,
+            mode=manifest.mode,
+            epsilon=manifest.epsilon,
             source_bytes=manifest.source.size,
             source_sha256=manifest.source_sha256,
             source_header_bytes=len(manifest.source.header),
@@ -119,7 +118,9 @@ def _stages_report(
         overhead_bytes=row.coded_bytes - sum(stream.coded_bytes for stream in streams),
         stages=tuple(
             StageReport(
-                stage.name, stage.to_dict()["configuration"], _facts(stage.slot, head, total)
+                stage.name,
+                stage.to_dict()["configuration"],
+                dict(facts_of(stage.slot, head, total, row)),
             )
             for stage in head.pipeline.stages
         ),
@@ -142,46 +143,6 @@ def _stream_report(
     return StreamReport(name, bits, values, entropy, achieved, size, dict(coders))
 
 
-def _facts(slot: str, head: CodedHead, counts: NDArray[np.int64]) -> dict[str, str | int | float]:
-    model, layout = head.model, head.model.layout
-    if slot == "outlier" and layout.is_float:
-        escapes = (
-            int(counts[model.form.escape_limit :].sum())
-            if model.form.escape_limit < ALPHABET
-            else 0
-        )
-        return {
-            "exponent window": f"{model.base} to {model.base + model.window - 1}",
-            "escapes": escapes,
-            "escape share": f"{escapes / max(1, layout.words):.4%}",
-        }
-    if slot == "grid":
-        tables = {f"tables for {stream}": len(rows) for stream, rows in model.tables.items()}
-        return {"mantissa bits in the symbol (m)": model.top_bits, **tables}
-    if slot == "tile_svd":
-        if model.classes is None:
-            return {"contexts (K)": 1}
-        scales = {"row": model.classes.row_scales, "column": model.classes.column_scales}
-        side = int(frequencies.serialised_sizes(model.classes.tables).sum())
-        return {
-            "contexts (K)": len(model.classes.tables),
-            **{
-                f"{name} scales": f"{len(values)}, {int(values.max()) / SCALE_UNITS:.2f} octaves"
-                for name, values in scales.items()
-            },
-            "table bytes": side,
-        }
-    if slot == "bound":
-        return {"error": "0: every bit was compared when the file was written"}
-    if slot == "pack":
-        return {
-            "chunks": model.chunks,
-            "words per chunk": model.chunk_words,
-            "head bytes": head.head_bytes,
-        }
-    return {}
-
-
 def _histogram(model: Model, counts: NDArray[np.int64]) -> tuple[tuple[str, int], ...]:
     if not model.layout.is_float:
         bits = model.streams()[main_stream(model)]
@@ -190,8 +151,20 @@ def _histogram(model: Model, counts: NDArray[np.int64]) -> tuple[tuple[str, int]
         starts = range(0, 1 << bits, step)
         labels = [f"{k}-{k + step - 1}" if step > 1 else str(k) for k in starts]
         return tuple((label, int(n)) for label, n in zip(labels, groups, strict=True))
+    if model.levels is not None:
+        labels = [*_level_labels(model.levels), "kept"]
+        return tuple((label, int(n)) for label, n in zip(labels, counts, strict=False))
     merged = 1 << model.top_bits
     used = (model.window + (model.window < 1 << model.layout.exponent_bits)) * merged
     by_exponent = counts[:used].reshape(-1, merged).sum(axis=1)
     labels = [str(model.base + k) for k in range(model.window)] + ["escape"]
     return tuple((label, int(n)) for label, n in zip(labels, by_exponent, strict=False))
+
+
+def _level_labels(form: LevelForm) -> list[str]:
+    """Return what each symbol below the limit stands for: a level, or as many as have low bits."""
+    if form.table is not None:
+        return [str(level) for level in form.table.tolist()]
+    number = 1 << form.low_bits
+    firsts = range(-form.bias, form.limit * number - form.bias, number)
+    return [f"{first} to {first + number - 1}" if number > 1 else str(first) for first in firsts]

@@ -6,7 +6,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class TensorReport:
-    """One tensor: size before and after, and the pipeline that coded it ("stored" = unchanged)."""
+    """One tensor: size before and after, and the pipeline that coded it ("stored" = unchanged).
+
+    ``epsilon`` is the relative error that was allowed, 0 for an exact tensor, ``error`` the one it
+    has, both in the Frobenius norm; ``largest_error`` is the largest absolute error of a weight.
+    """
 
     name: str
     dtype: str
@@ -14,11 +18,18 @@ class TensorReport:
     pipeline: str
     source_bytes: int
     coded_bytes: int
+    epsilon: float = 0.0
+    error: float = 0.0
+    largest_error: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class FileReport:
-    """One container file. ``source_sha256`` is the digest of the original (decompressed) file."""
+    """One container file.
+
+    ``source_sha256`` is the digest of the original, ``restored_sha256`` that of the file that
+    decompressing gives: the same one unless the file is error-bounded.
+    """
 
     source: str
     target: str
@@ -26,6 +37,7 @@ class FileReport:
     source_bytes: int
     target_bytes: int
     source_sha256: str
+    restored_sha256: str
     tensors: tuple[TensorReport, ...]
 
 

@@ -53,9 +53,9 @@ def restore(
                 hint="the file is damaged: download or copy it again",
             )
         emit(next(gaps))
-    if whole.hexdigest() != archive.manifest.source_sha256:
+    if whole.hexdigest() != archive.manifest.expected_sha256:
         raise IntegrityError(
-            f"{archive.path}: the restored file has another SHA-256 than the original",
+            f"{archive.path}: the restored file has another SHA-256 than it must have",
             hint="the file is damaged: download or copy it again",
         )
 

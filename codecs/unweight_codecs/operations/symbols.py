@@ -25,8 +25,11 @@ def count_symbols(archive: ArchiveReader, head: CodedHead) -> NDArray[np.int64]:
     groups = len(model.classes.tables) if model.classes else 1 << TABLE_BITS
     counts = np.zeros(groups * ALPHABET, np.int64)
     for chunk in range(model.chunks):  # one at a time: a block may have hundreds of values
-        words = archive.decode(head, chunk, 1)
-        symbols, models = _symbols(words, head, chunk)
+        if model.is_exact:
+            symbols, models = _symbols(archive.decode(head, chunk, 1), head, chunk)
+        else:  # words do not tell which symbols they were decoded from
+            symbols = archive.streams(head, chunk)["symbol"].astype(np.int64)
+            models = _table_of(head, chunk, "symbol")
         counts += np.bincount(models * ALPHABET + symbols, minlength=len(counts))
     return counts.reshape(groups, ALPHABET)
 

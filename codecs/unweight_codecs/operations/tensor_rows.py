@@ -13,7 +13,11 @@ def tensor_rows(archive: ArchiveReader) -> tuple[TensorReport, ...]:
     for source, here in archive.tensors():
         spec = source.spec
         pipeline = archive.pipeline_name(spec.name) if archive.is_coded(spec.name) else STORED
+        coded = archive.manifest.coded.get(spec.name)
+        errors = (coded.epsilon, coded.error, coded.largest_error) if coded else ()
         rows.append(
-            TensorReport(spec.name, spec.dtype, spec.shape, pipeline, source.nbytes, here.nbytes)
+            TensorReport(
+                spec.name, spec.dtype, spec.shape, pipeline, source.nbytes, here.nbytes, *errors
+            )
         )
     return tuple(rows)

@@ -1,6 +1,8 @@
 """Verify an Unweight file: chunks, tensors and the whole; on request against the original."""
 
+import math
 import time
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -8,16 +10,17 @@ import numpy as np
 from unweight_codecs.archive import ArchiveReader
 from unweight_codecs.containers.base import FileSource, TensorEntry
 from unweight_codecs.containers.snapshot import is_index_path
-from unweight_codecs.errors import IntegrityError, UsageError, quoted
+from unweight_codecs.errors import IntegrityError, QualityGateError, UsageError, quoted
 from unweight_codecs.kernels import active_kernel
 from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.operations.decompress import ArchiveJob, open_archives
 from unweight_codecs.operations.files import Job, is_ignored
 from unweight_codecs.operations.parallel import Workers
 from unweight_codecs.operations.progress import Progress
-from unweight_codecs.operations.report import FileReport, OperationReport
+from unweight_codecs.operations.report import FileReport, OperationReport, TensorReport
 from unweight_codecs.operations.restore import restore
 from unweight_codecs.operations.tensor_rows import tensor_rows
+from unweight_codecs.quantise.levels import squared_error
 
 _COMPARE_BYTES = 1 << 20
 
@@ -28,8 +31,9 @@ def verify(
     """Decode everything and check every checksum and digest, without output.
 
     With ``against``, the original file or directory is compared bit by bit as well, carried files
-    included; an index stands for itself and its shards. Raises IntegrityError at the first
-    difference.
+    included; an index stands for itself and its shards. Tensors that were changed are compared with
+    their error bound instead. Raises IntegrityError at the first difference, QualityGateError for
+    an error above the bound.
     """
     started, cpu_started = time.perf_counter(), time.process_time()
     found = open_archives(source)
@@ -59,10 +63,20 @@ def verify(
             cpu_seconds=time.process_time() - cpu_started,
             threads=workers.threads,
             kernel=active_kernel(),
-            verified="bit-exact against the original: verified"
-            if against
-            else found.checked("not checked"),
+            verified=_against(files) if against else found.checked(files, "not checked"),
         )
+
+
+def _against(files: list[FileReport]) -> str:
+    """Say in words what the comparison with the original has shown."""
+    bounded = [tensor for file in files for tensor in file.tensors if tensor.epsilon]
+    if not bounded:
+        return "bit-exact against the original: verified"
+    worst = max(tensor.error for tensor in bounded)
+    allowed = max(tensor.epsilon for tensor in bounded)
+    return (
+        f"relative error against the original at most {worst:.3g}, allowed {allowed:.3g}: verified"
+    )
 
 
 def _check_comparable(job: Job, against: Path) -> None:
@@ -100,10 +114,13 @@ def _verify_file(
 
         try:
             restore(archive, workers, sink, comparison.enter if comparison else lambda entry: None)
+            if comparison:
+                comparison.leave()
         finally:
             if comparison:
                 comparison.close()
         source = archive.manifest.source
+        rows = tensor_rows(archive)
         return FileReport(
             str(path),
             str(original or ""),
@@ -111,21 +128,24 @@ def _verify_file(
             path.stat().st_size,
             source.size,
             archive.manifest.source_sha256,
-            tensor_rows(archive),
+            archive.manifest.expected_sha256,
+            tuple(map(comparison.measured, rows)) if comparison else rows,
         )
 
 
 class _Comparison:
-    """Compares restored pieces with the original file."""
+    """Compares restored pieces with the original file; measures the error of changed tensors."""
 
     def __init__(self, archive: ArchiveReader, original: Path) -> None:
         if not original.exists():
             raise IntegrityError(f"{archive.path}: there is no {original} to compare it with")
         self._archive = archive
         self._original = FileSource(original)
-        self._at = 0
+        self._at = self._end = 0
         self._where = "the header"
         self._tensor: TensorEntry | None = None
+        self._sums = (0.0, 0.0, 0.0)
+        self._errors: dict[str, tuple[float, float]] = {}
         expected = archive.manifest.source.size
         if self._original.size != expected:
             size = self._original.size
@@ -136,13 +156,28 @@ class _Comparison:
 
     def enter(self, entry: TensorEntry) -> None:
         """A new tensor begins."""
+        self.leave()
+        self._end = entry.offset + entry.nbytes
         self._tensor, self._where = entry, f"tensor {quoted(entry.spec.name)}"
 
     def take(self, data: Bytes) -> None:
         """Compare the next bytes."""
         original = np.empty_like(data)
         self._original.read_into(self._at, original.data)
-        if not np.array_equal(original, data):
+        if self._tensor and self._allowed() and self._at < self._end:
+            try:
+                square, error, largest = squared_error(original, data, self._tensor.spec.dtype)
+            except IntegrityError as problem:
+                raise IntegrityError(
+                    f"{self._archive.path}: differs from {self._original.path} in {self._where}: "
+                    f"{problem.message}"
+                ) from None
+            self._sums = (
+                self._sums[0] + square,
+                self._sums[1] + error,
+                max(self._sums[2], largest),
+            )
+        elif not np.array_equal(original, data):
             byte = self._at + int(np.argmax(original != data))
             inside = byte - (self._tensor.offset if self._tensor else 0)
             raise IntegrityError(
@@ -150,6 +185,31 @@ class _Comparison:
                 f"first at its byte {inside} (byte {byte} of the file)"
             )
         self._at += data.size
+
+    def _allowed(self) -> float:
+        coded = self._archive.manifest.coded.get(self._tensor.spec.name) if self._tensor else None
+        return coded.epsilon if coded else 0.0
+
+    def leave(self) -> None:
+        """A tensor ends: check its error."""
+        epsilon = self._allowed()
+        if self._tensor is None or not epsilon:
+            return
+        square, error, largest = self._sums
+        relative = math.sqrt(error / square) if square else math.sqrt(error)
+        if not relative <= epsilon:
+            raise QualityGateError(
+                f"{self._archive.path}: {self._where} has the relative error {relative:.6g}, "
+                f"allowed is {epsilon:.6g}",
+                hint="is this the file that was compressed?",
+            )
+        self._errors[self._tensor.spec.name] = relative, largest
+        self._tensor, self._sums = None, (0.0, 0.0, 0.0)
+
+    def measured(self, row: TensorReport) -> TensorReport:
+        """Return a row with the errors that were measured."""
+        found = self._errors.get(row.name)
+        return replace(row, error=found[0], largest_error=found[1]) if found else row
 
     def close(self) -> None:
         """Close the original."""

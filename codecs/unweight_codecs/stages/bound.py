@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from unweight_codecs.codec import Block, Model, Stage, TensorView
+from unweight_codecs.codec import Block, Checked, Model, Stage, TensorView
 from unweight_codecs.errors import IntegrityError, UsageError
 
 
@@ -47,7 +47,7 @@ class Bound(Stage):
     def decode(self, block: Block, model: Model) -> None:
         """Leave the block alone."""
 
-    def check(self, original: Block, decoded: Block) -> None:
+    def check(self, original: Block, decoded: Block, model: Model) -> Checked:
         """Raise IntegrityError unless both blocks hold the same bytes."""
         if not np.array_equal(original.words, decoded.words):
             raise IntegrityError(
@@ -55,3 +55,4 @@ class Bound(Stage):
                 "do not decode to what was encoded",
                 hint="this is a bug or faulty hardware: please report it",
             )
+        return Checked(decoded.words)

@@ -253,3 +253,28 @@ UW_EXPORT int64_t uw_decode16(const uint8_t *coded, const uw_chunk16 *chunks, ui
     table_set_close(&set);
     return status;
 }
+
+/* Puts words on equally spaced levels: see levels.inc.h. */
+UW_EXPORT void uw_quantise(const uint8_t *words, uint64_t count, uint32_t dtype, const uint8_t *kept, float step,
+                           uint32_t low_bits, uint32_t limit, int32_t bias, const float *prediction,
+                           uint8_t *symbols, uint8_t *low)
+{
+    active->quantise(words, count, dtype, kept, step, low_bits, limit, bias, prediction, symbols, low);
+}
+
+/* Turns levels into words: see levels.inc.h. */
+UW_EXPORT int uw_dequantise(const uint8_t *symbols, const uint8_t *low, uint64_t count, uint32_t low_bits,
+                            uint32_t limit, int32_t bias, const int32_t *table, float step,
+                            const float *prediction, const uint8_t *escapes, uint64_t escape_count,
+                            uint32_t dtype, uint8_t *out)
+{
+    return active->dequantise(symbols, low, count, low_bits, limit, bias, table, step, prediction, escapes,
+                              escape_count, dtype, out);
+}
+
+/* Measures what decoding has changed: see levels.inc.h. */
+UW_EXPORT int uw_squared_error(const uint8_t *original, const uint8_t *decoded, uint64_t count, uint32_t dtype,
+                               double sums[3])
+{
+    return active->squared_error(original, decoded, count, dtype, sums);
+}

@@ -7,6 +7,7 @@
 
 #define UW_TARGET __attribute__((target("avx2,bmi,bmi2,popcnt")))
 #include "planes.inc.h"
+#include "levels.inc.h"
 
 /* One table row per refill mask of eight lanes: where each lane finds its word. Built at load time. */
 static uint32_t refill_order[256][8];
@@ -100,5 +101,8 @@ const uw_kernel uw_avx2 = {
     .join = join,
     .pack_bits = pack_bits,
     .unpack_bits = unpack_bits,
+    .quantise = quantise,
+    .dequantise = dequantise,
+    .squared_error = squared_error,
 };
 #endif

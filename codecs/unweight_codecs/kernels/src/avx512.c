@@ -2,6 +2,7 @@
 #if defined(__x86_64__)
 #include "avx512.h"
 #include "planes.inc.h"
+#include "levels.inc.h"
 
 UW_TARGET static void unpack_bits_avx512(const uint8_t *packed, size_t packed_length, size_t count,
                                          uint32_t width, uint8_t *out)
@@ -113,6 +114,9 @@ const uw_kernel uw_avx512 = {
     .join = join,
     .pack_bits = pack_bits_avx512,
     .unpack_bits = unpack_bits_avx512,
+    .quantise = quantise,
+    .dequantise = dequantise,
+    .squared_error = squared_error,
     .decode16 = uw_avx512_decode16,
     .split16 = split16,
 };

@@ -99,6 +99,7 @@ static uint8_t *rans_encode(const uint8_t *symbols, uint32_t groups, const uw_st
 
 #define UW_TARGET
 #include "planes.inc.h"
+#include "levels.inc.h"
 
 const uw_kernel uw_portable = {
     .name = "portable",
@@ -108,4 +109,7 @@ const uw_kernel uw_portable = {
     .join = join,
     .pack_bits = pack_bits,
     .unpack_bits = unpack_bits,
+    .quantise = quantise,
+    .dequantise = dequantise,
+    .squared_error = squared_error,
 };

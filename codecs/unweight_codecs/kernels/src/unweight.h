@@ -55,6 +55,9 @@ UW_INLINE uw_classes uw_classes_at(uw_classes classes, size_t at)
     return classes;
 }
 
+/* Dtypes of the error-bounded mode. */
+enum { UW_BF16 = 0, UW_F16 = 1, UW_F32 = 2 };
+
 /* How a float word splits into a symbol and raw bits. */
 typedef struct {
     uint32_t word_bytes;    /* 1, 2, 4 or 8 */
@@ -119,6 +122,16 @@ typedef struct {
      * number of escapes. All outputs have 64 bytes to spare. NULL where there is no such kernel. */
     uint64_t (*split16)(const uint16_t *words, size_t count, const uw_float *format, uint8_t *symbols,
                         uint8_t *low, uint8_t *top, uint8_t *escapes);
+    /* The error-bounded mode: see levels.inc.h. */
+    void (*quantise)(const uint8_t *words, uint64_t count, uint32_t dtype, const uint8_t *kept, float step,
+                     uint32_t low_bits, uint32_t limit, int32_t bias, const float *prediction,
+                     uint8_t *symbols, uint8_t *low);
+    int (*dequantise)(const uint8_t *symbols, const uint8_t *low, uint64_t count, uint32_t low_bits,
+                      uint32_t limit, int32_t bias, const int32_t *table, float step,
+                      const float *prediction, const uint8_t *escapes, uint64_t escape_count,
+                      uint32_t dtype, uint8_t *out);
+    int (*squared_error)(const uint8_t *original, const uint8_t *decoded, uint64_t count, uint32_t dtype,
+                         double sums[3]);
 } uw_kernel;
 
 extern const uw_kernel uw_portable;

@@ -1,0 +1,119 @@
+"""What every stage did to a tensor, as labels and printable values."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweight_codecs.archive.reader import CodedHead
+from unweight_codecs.codec import SCALE_UNITS, LevelForm, LowRank, Model
+from unweight_codecs.entropy import frequencies
+from unweight_codecs.kernels.base import ALPHABET
+from unweight_codecs.operations.report import TensorReport
+
+Facts = dict[str, str | int | float]
+
+
+def facts_of(
+    slot: str, head: CodedHead, counts: NDArray[np.int64], row: TensorReport
+) -> Mapping[str, str | int | float]:
+    """Return the facts of the stage in ``slot``; ``counts`` are those of the main stream's values.
+
+    A stage that has nothing to do with the tensor has none.
+    """
+    model = head.model
+    if slot == "pack":
+        return {
+            "chunks": model.chunks,
+            "words per chunk": model.chunk_words,
+            "head bytes": head.head_bytes,
+        }
+    if model.levels is not None:
+        return _bounded(slot, model, model.levels, counts, row)
+    return _exact(slot, model, counts)
+
+
+def _exact(slot: str, model: Model, counts: NDArray[np.int64]) -> Facts:
+    if slot == "outlier" and model.layout.is_float:
+        limit = model.form.escape_limit
+        escapes = int(counts[limit:].sum()) if limit < ALPHABET else 0
+        return {
+            "exponent window": f"{model.base} to {model.base + model.window - 1}",
+            "escapes": escapes,
+            "escape share": _share(escapes, model),
+        }
+    if slot == "grid":
+        return {"mantissa bits in the symbol (m)": model.top_bits, **_tables(model)}
+    if slot == "tile_svd":
+        return _classes(model)
+    if slot == "bound":
+        return {"error": "0: every bit was compared when the file was written"}
+    return {}
+
+
+def _classes(model: Model) -> Facts:
+    if model.classes is None:
+        return {"contexts (K)": 1}
+    scales = {"row": model.classes.row_scales, "column": model.classes.column_scales}
+    side = int(frequencies.serialised_sizes(model.classes.tables).sum())
+    return {
+        "contexts (K)": len(model.classes.tables),
+        **{
+            f"{name} scales": f"{len(values)}, {int(values.max()) / SCALE_UNITS:.2f} octaves"
+            for name, values in scales.items()
+        },
+        "table bytes": side,
+    }
+
+
+def _bounded(
+    slot: str, model: Model, form: LevelForm, counts: NDArray[np.int64], row: TensorReport
+) -> Facts:
+    if slot == "outlier":
+        kept = int(counts[form.limit :].sum())
+        return {"kept words": kept, "kept share": _share(kept, model)}
+    if slot == "grid":
+        return {
+            "levels": "equally spaced" if form.table is None else f"a table of {form.limit}",
+            "symbols (limit)": form.limit,
+            "low bits": form.low_bits,
+            **_tables(model),
+        }
+    if slot == "tile_svd":
+        return _factors(model.low_rank) if model.low_rank is not None else {"rank": 0}
+    if slot == "bound":
+        return _errors(model, row)
+    return {}
+
+
+def _factors(factors: LowRank) -> Facts:
+    height, width = factors.tile
+    down, across, rank = factors.weights.shape
+    size = factors.left.nbytes + factors.right.nbytes + factors.weights.nbytes
+    return {
+        "rank": rank,
+        "tile": f"{height} x {width}",
+        "tiles": down * across,
+        "factor bytes before zstd": size,
+    }
+
+
+def _errors(model: Model, row: TensorReport) -> Facts:
+    steps = model.steps if model.steps is not None else np.zeros(0, np.float32)
+    used = steps[steps > 0]
+    return {
+        "error allowed": f"{row.epsilon:g}",
+        "error": f"{row.error:.6g}",
+        "largest error of a weight": f"{row.largest_error:.6g}",
+        "smallest step": f"{used.min():.6g}" if used.size else "none",
+        "largest step": f"{used.max():.6g}" if used.size else "none",
+        "chunks kept as they are": int(steps.size - used.size),
+    }
+
+
+def _tables(model: Model) -> Facts:
+    return {f"tables for {stream}": len(rows) for stream, rows in model.tables.items()}
+
+
+def _share(number: int, model: Model) -> str:
+    return f"{number / max(1, model.layout.words):.4%}"

@@ -1,0 +1,1 @@
+"""Coding with a bounded error: words on a grid of levels."""

@@ -1,0 +1,139 @@
+"""CDF histogram grid with an error bound: words become levels, and only the level is kept."""
+
+import struct
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from unweight_codecs.codec import Block, Model, Stage, TensorView, check_setting
+from unweight_codecs.entropy import frequencies
+from unweight_codecs.errors import IntegrityError, UsageError
+from unweight_codecs.kernels import buffers
+from unweight_codecs.kernels.base import LevelForm, padded
+from unweight_codecs.quantise.forms import SPACINGS
+from unweight_codecs.quantise.levels import LARGEST_LEVEL, dequantise
+from unweight_codecs.quantise.steps import Step, chunk_of, encode_chunk
+from unweight_codecs.quantise.values import FLOATS
+
+MAX_TABLES = 64
+AUTO = "auto"
+_EQUAL, _TABLE = 0, 1
+_SECTION = struct.Struct("<BBB")
+_NO_BYTES = np.zeros(0, np.uint8)
+
+
+@dataclass(frozen=True)
+class LevelGrid(Stage):
+    """Chooses levels: equally spaced, at equal steps of the CDF, or Lloyd-Max.
+
+    Attributes:
+        spacing: ``"uniform"``, ``"cdf"``, ``"lloyd"``, or ``"auto"`` for the smallest result.
+        tables: Most frequency tables; each chunk is coded with one of them.
+    """
+
+    spacing: str = AUTO
+    tables: int = 8
+
+    name: ClassVar[str] = "level_grid"
+    slot: ClassVar[str] = "grid"
+
+    def __post_init__(self) -> None:
+        if self.spacing not in (AUTO, *SPACINGS):
+            names = ", ".join((AUTO, *SPACINGS))
+            raise UsageError(f"stage {self.name}: spacing must be one of {names}")
+        check_setting(self.name, "tables", self.tables, 1, MAX_TABLES)
+
+    def fit(self, tensor: TensorView, model: Model) -> None:
+        """Say which grids to try; the error bound decides the steps, and the sizes the grid."""
+        model.spacing, model.most_tables = self.spacing, self.tables
+
+    def write(self, model: Model) -> bytes:
+        """Write u8 low bits, u8 limit, u8 whether a table of i32 levels follows, then tables."""
+        form = _form(model)
+        parts = [_SECTION.pack(form.low_bits, form.limit, _EQUAL if form.table is None else _TABLE)]
+        if form.table is not None:
+            parts.append(form.table.astype("<i4").tobytes())
+        tables = model.tables["symbol"]
+        return b"".join([*parts, struct.pack("<B", len(tables)), frequencies.serialise(tables)])
+
+    def read(self, section: bytes, model: Model) -> None:
+        """Restore grid and tables."""
+        if model.spec.dtype not in FLOATS:
+            raise IntegrityError(f"a tensor of {model.spec.dtype} cannot lie on a grid of levels")
+        if len(section) <= _SECTION.size:
+            raise IntegrityError("the grid section is cut short")
+        low_bits, limit, kind = _SECTION.unpack_from(section)
+        at, table = _SECTION.size, None
+        if low_bits > 8 or not 1 <= limit <= 255 or kind > _TABLE or (kind and low_bits):
+            raise IntegrityError("the grid section has an impossible grid")
+        if kind == _TABLE:
+            if len(section) < at + 4 * limit:
+                raise IntegrityError("the grid section is cut short")
+            table = np.frombuffer(section, "<i4", limit, at).astype(np.int32)
+            at += 4 * limit
+            if np.any(np.abs(table.astype(np.int64)) > LARGEST_LEVEL):
+                raise IntegrityError("the grid section has an impossible level")
+        if at >= len(section):
+            raise IntegrityError("the grid section is cut short")
+        number = section[at]
+        model.tables["symbol"], at = frequencies.parse(section, at + 1, number)
+        if at != len(section):
+            raise IntegrityError("the grid section has a wrong size")
+        model.levels = LevelForm(low_bits, limit, table)
+
+    def encode(self, block: Block, model: Model) -> None:
+        """``words`` → ``symbol``, ``low`` and ``escape``."""
+        form, steps = _form(model), _steps(model)
+        sizes = steps if model.step_sizes is None else model.step_sizes
+        symbols = buffers.empty(padded(block.count))
+        low, escapes = [], []
+        size = model.layout.word_bytes
+        for at in range(0, block.count, model.chunk_words):
+            number = (block.first_word + at) // model.chunk_words
+            end = min(at + model.chunk_words, block.count)
+            chunk = chunk_of(block.words[at * size : end * size], number, model)
+            coded = encode_chunk(chunk, Step(sizes[number], steps[number]), form)
+            symbols[at:end] = coded.symbols
+            low.append(coded.low)
+            escapes.append(coded.escapes)
+        block.streams["symbol"] = symbols
+        if form.low_bits:
+            block.streams["low"] = np.concatenate(low)
+        block.streams["escape"] = np.concatenate(escapes)
+
+    def decode(self, block: Block, model: Model) -> None:
+        """Undo ``encode``, as far as the levels allow."""
+        form, steps = _form(model), _steps(model)
+        symbols, escapes = block.streams.pop("symbol"), block.streams.pop("escape")
+        low = block.streams.pop("low", _NO_BYTES)
+        size, used = model.layout.word_bytes, 0
+        for at in range(0, block.count, model.chunk_words):
+            number = (block.first_word + at) // model.chunk_words
+            end = min(at + model.chunk_words, block.count)
+            part = symbols[at:end]
+            kept = int(np.count_nonzero(part >= form.limit)) * size
+            prediction = block.prediction[at:end] if block.prediction is not None else None
+            dequantise(
+                part,
+                low[at:end],
+                escapes[used : used + kept],
+                steps[number],
+                form,
+                model.spec.dtype,
+                prediction,
+                block.words[at * size : end * size],
+            )
+            used += kept
+
+
+def _form(model: Model) -> LevelForm:
+    if model.levels is None:
+        raise IntegrityError("a tensor on a grid without a grid")
+    return model.levels
+
+
+def _steps(model: Model) -> "np.typing.NDArray[np.float32]":
+    if model.steps is None:
+        raise IntegrityError("a tensor on a grid without steps")
+    return model.steps

@@ -1,0 +1,149 @@
+"""The error-bounded mode from the command line: exit codes, JSON, and what people see."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support import bounded
+from tests.support.models import Tensor, write_model
+from unweight_cli.app import run
+
+SHAPE = (200, 64)
+NAMES = ("model.layers.0.self_attn.q_proj.weight", "model.layers.0.mlp.up_proj.weight")
+
+
+def model_of(path: Path, seed: int = 0) -> Path:
+    tensors = {
+        name: Tensor(
+            "BF16", SHAPE, bounded.words_of(bounded.normal(SHAPE, seed + k), "BF16").tobytes()
+        )
+        for k, name in enumerate(NAMES)
+    }
+    norm = bounded.words_of(np.ones(64), "F32").tobytes()
+    tensors["model.norm.weight"] = Tensor("F32", (64,), norm)
+    return write_model(path, tensors, {"format": "pt"})
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return model_of(tmp_path / "model.safetensors")
+
+
+@pytest.fixture
+def coded(model: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    assert run(["compress", str(model), "--epsilon", "0.0054", "--quiet"]) == 0
+    assert capsys.readouterr().out == ""
+    return model.with_name("model.unweight.safetensors")
+
+
+def printed(capsys: pytest.CaptureFixture[str], *command: str | Path) -> dict[str, Any]:
+    assert run([*map(str, command), "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_compress_says_the_error(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compress", str(model), "--epsilon", "0.0054"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "relative error at most 0.005" in shown
+    assert "in 2 of 3 tensors, the others bit-exact: verified" in shown
+
+
+def test_json_of_every_operation(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "model.unweight.safetensors"
+    back = tmp_path / "back.safetensors"
+    reports = [
+        printed(capsys, "compress", model, "--epsilon", "0.0054"),
+        printed(capsys, "verify", target),
+        printed(capsys, "verify", target, "--against", model),
+        printed(capsys, "decompress", target, "-o", back),
+    ]
+    assert 0.3 < reports[0]["target_bytes"] / reports[0]["source_bytes"] < 0.56
+    for report in reports:
+        (file,) = report["files"]
+        assert file["restored_sha256"] != file["source_sha256"]
+        assert file["restored_sha256"] == reports[0]["files"][0]["restored_sha256"]
+        for row in file["tensors"]:
+            exact = row["name"] == "model.norm.weight"
+            assert row["epsilon"] == (0 if exact else 0.0054)
+            assert (row["error"] == 0) == (row["largest_error"] == 0) == exact
+            assert row["error"] <= row["epsilon"]
+    again = printed(capsys, "verify", target, "--against", back)
+    assert all(row["error"] == 0 for row in again["files"][0]["tensors"])
+
+
+def test_inspect(coded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["inspect", "header", str(coded)]) == 0
+    assert "bounded, ε = 0.0054" in capsys.readouterr().out
+    header = printed(capsys, "inspect", "header", coded)
+    assert (header["mode"], header["epsilon"]) == ("bounded", 0.0054)
+    assert run(["inspect", "stages", str(coded), "--tensor", NAMES[0]]) == 0
+    shown = capsys.readouterr().out
+    for part in (
+        "kept words",
+        "equally spaced",
+        "low bits",
+        "rank",
+        "error allowed",
+        "step",
+        "low",
+    ):
+        assert part in shown
+    report = printed(capsys, "inspect", "stages", coded, "--tensor", NAMES[0])
+    assert [stage["name"] for stage in report["stages"]] == [
+        "channel_outlier",
+        "level_grid",
+        "tile_low_rank",
+        "error_bound",
+        "pack",
+    ]
+    assert sum(count for _, count in report["histogram"]) == SHAPE[0] * SHAPE[1]
+    assert run(["inspect", "tensors", str(coded)]) == 0
+
+
+def test_against_other_weights_is_a_failed_gate(
+    coded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = model_of(tmp_path / "other.safetensors", seed=50)
+    assert run(["verify", str(coded), "--against", str(other)]) == 5
+    error = capsys.readouterr().err
+    assert error.count("\n") <= 2
+    for part in (str(coded), NAMES[0], "relative error", "allowed is 0.0054"):
+        assert part in error
+
+
+def test_a_flipped_bit_is_damage(coded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = bytearray(coded.read_bytes())
+    data[-1000] ^= 1
+    coded.write_bytes(data)
+    assert run(["verify", str(coded)]) == 4
+    assert run(["decompress", str(coded), "-o", str(coded.with_name("back"))]) == 4
+    assert not coded.with_name("back").exists()
+    assert NAMES[1] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("epsilon", ["-0.1", "1.5", "nan", "inf", "much", ""])
+def test_a_bound_that_makes_no_sense(
+    model: Path, epsilon: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["compress", str(model), f"--epsilon={epsilon}"]) == 2
+    assert "epsilon" in capsys.readouterr().err
+    assert [path.name for path in model.parent.iterdir()] == [model.name]
+
+
+def test_a_bound_in_a_recipe(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('[[rule]]\ntensors = "*.mlp.*"\npreset = "default"\nepsilon = 0.02\n')
+    report = printed(capsys, "compress", model, "--recipe", recipe)
+    found = {row["name"]: row["epsilon"] for row in report["files"][0]["tensors"]}
+    assert found == {NAMES[0]: 0, NAMES[1]: 0.02, "model.norm.weight": 0}
+    recipe.write_text('[[rule]]\ntensors = "*.mlp.*"\npreset = "default"\nepsilon = 2\n')
+    assert run(["compress", str(model), "--recipe", str(recipe), "--force"]) == 2
+    assert f"{recipe}: rule 1: epsilon must be" in capsys.readouterr().err

@@ -1,0 +1,400 @@
+"""Files compressed within an error bound: what they hold, what comes back, what is noticed."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support import bounded, gguf_files
+from tests.support.models import Tensor, write_model
+from tests.support.surgery import Archive, Head
+from unweight_codecs.archive import ArchiveReader
+from unweight_codecs.containers.ggml_types import type_id_of
+from unweight_codecs.errors import IntegrityError, QualityGateError, UsageError
+from unweight_codecs.kernels import kernel_status
+from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.operations.compress import CompressOptions, compress
+from unweight_codecs.operations.decompress import decompress
+from unweight_codecs.operations.progress import NoProgress
+from unweight_codecs.operations.report import OperationReport, TensorReport
+from unweight_codecs.operations.verify import verify
+from unweight_codecs.presets import PRESETS
+from unweight_codecs.quantise.values import values_of
+
+QUIET = NoProgress()
+EPSILON = 0.01
+SHAPE = (160, 64)
+STAGES = ("pack:chunk_log2=12",)  # several chunks, for several threads
+KERNELS = [status.name for status in kernel_status() if status.available]
+
+
+def matrix(dtype: str, seed: int) -> Bytes:
+    return bounded.words_of(bounded.normal(SHAPE, seed), dtype)
+
+
+def tensors() -> dict[str, Tensor]:
+    """Return matrices of every dtype that may change, and what must not."""
+    found = {
+        dtype: Tensor(dtype, SHAPE, bounded.with_specials(matrix(dtype, k), dtype).tobytes())
+        for k, dtype in enumerate(bounded.FLOATS)
+    }
+    rng = np.random.default_rng(9)
+    return found | {
+        "vector": Tensor(
+            "BF16", (4096,), bounded.words_of(rng.normal(0, 1, 4096), "BF16").tobytes()
+        ),
+        "integers": Tensor("I32", (64, 64), rng.integers(0, 9, 4096, np.int32).tobytes()),
+        "double": Tensor("F64", (32, 64), rng.normal(0, 1, 2048).tobytes()),
+        "demanding": Tensor("BF16", SHAPE, matrix("BF16", 10).tobytes()),
+        "small": Tensor("F32", (8, 8), rng.normal(0, 1, 64).astype("<f4").tobytes()),
+        "noise": Tensor("F8_E4M3", (90, 90), rng.bytes(8100)),
+        "nothing": Tensor("F32", (0, 4), b""),
+    }
+
+
+CHANGED = set(bounded.FLOATS)
+DEMANDING = {"demanding": 1e-6}  # less than a BF16 can be told from the next one by
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    return write_model(folder / "model.safetensors", tensors(), {"format": "pt"})
+
+
+def packed(source: Path, target: Path, **options: Any) -> OperationReport:  # noqa: ANN401
+    common = CompressOptions(stages=STAGES, epsilon=EPSILON, epsilons=DEMANDING)
+    return compress(source, target, replace(common, **options), QUIET)
+
+
+@pytest.fixture(scope="module")
+def coded(source: Path) -> Path:
+    packed(source, source.with_name("coded"))
+    return source.with_name("coded")
+
+
+def restored(target: Path) -> bytes:
+    back = target.with_name(f"{target.name}.back")
+    decompress(target, back, threads=1, force=True, progress=QUIET)
+    return back.read_bytes()
+
+
+def rows(report: OperationReport) -> dict[str, TensorReport]:
+    return {row.name: row for row in report.files[0].tensors}
+
+
+def contents(data: bytes, of: Path) -> dict[str, bytes]:
+    """Return the bytes of each tensor in a safetensors file, by the layout of another one."""
+    start, found = len(data) - sum(len(t.data) for t in tensors().values()), {}
+    assert data[:start] == of.read_bytes()[:start]
+    for name, tensor in tensors().items():
+        found[name] = data[start : start + len(tensor.data)]
+        start += len(tensor.data)
+    return found
+
+
+def test_only_matrices_of_floats_change_and_within_the_bound(source: Path, coded: Path) -> None:
+    found = contents(restored(coded), source)
+    for name, tensor in tensors().items():
+        before, after = (np.frombuffer(data, np.uint8) for data in (tensor.data, found[name]))
+        if name not in CHANGED:
+            assert found[name] == tensor.data, name
+            continue
+        whole, chunks = bounded.relative_errors(before, after, tensor.dtype, 5120)
+        assert 0.5 * EPSILON < whole <= EPSILON
+        assert max(chunks) <= EPSILON
+
+
+def test_reports_say_what_was_allowed_and_what_it_is(source: Path, tmp_path: Path) -> None:
+    report = packed(source, tmp_path / "coded")
+    data = restored(tmp_path / "coded")
+    file = report.to_dict()["files"][0]
+    assert file["source_sha256"] == hashlib.sha256(source.read_bytes()).hexdigest()
+    assert file["restored_sha256"] == hashlib.sha256(data).hexdigest()
+    assert file["restored_sha256"] != file["source_sha256"]
+    found = contents(data, source)
+    for row in file["tensors"]:
+        name = row["name"]
+        if name not in CHANGED:
+            assert (row["epsilon"], row["error"], row["largest_error"]) == (0, 0, 0)
+            assert not row["pipeline"].endswith("bounded*")
+            continue
+        assert row["pipeline"] == "default bounded*"
+        assert row["epsilon"] == EPSILON
+        before, after = (
+            np.frombuffer(data, np.uint8) for data in (tensors()[name].data, found[name])
+        )
+        whole, _ = bounded.relative_errors(before, after, name, 1 << 20)
+        assert row["error"] == pytest.approx(whole, rel=1e-9)
+        finite = np.isfinite(values_of(before, name))
+        values = [values_of(words, name)[finite].astype(np.float64) for words in (before, after)]
+        assert row["largest_error"] == np.abs(values[0] - values[1]).max()
+    assert "relative error at most" in report.verified
+    assert "in 3 of 10 tensors" in report.verified
+
+
+def test_other_operations_report_the_same(source: Path, coded: Path, tmp_path: Path) -> None:
+    expected = packed(source, tmp_path / "coded")
+    for report in (
+        decompress(coded, tmp_path / "back", threads=1, force=False, progress=QUIET),
+        verify(coded, None, threads=1, progress=QUIET),
+        verify(coded, source, threads=1, progress=QUIET),
+    ):
+        assert report.files[0].restored_sha256 == expected.files[0].restored_sha256
+        assert report.files[0].source_sha256 == expected.files[0].source_sha256
+        for name, row in rows(report).items():
+            assert row.epsilon == rows(expected)[name].epsilon
+            assert row.error == pytest.approx(rows(expected)[name].error, rel=1e-9)
+            assert row.largest_error == rows(expected)[name].largest_error
+
+
+def test_a_lossless_file_has_one_digest(source: Path, tmp_path: Path) -> None:
+    report = packed(source, tmp_path / "coded", epsilon=0.0)
+    assert report.files[0].restored_sha256 == report.files[0].source_sha256
+    assert report.verified == "bit-exact: verified"
+    report = verify(tmp_path / "coded", source, threads=1, progress=QUIET)
+    assert report.files[0].restored_sha256 == report.files[0].source_sha256
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_without_a_bound_files_are_those_of_the_lossless_mode(
+    source: Path, tmp_path: Path, preset: str
+) -> None:
+    compress(source, tmp_path / "one", CompressOptions(preset=preset), QUIET)
+    for number, bounds in enumerate(({}, {"BF16": 0.5})):
+        options = CompressOptions(preset=preset, epsilon=0.0, epsilons=bounds)
+        compress(source, tmp_path / f"{number}", options, QUIET)
+        assert (tmp_path / f"{number}").read_bytes() == (tmp_path / "one").read_bytes()
+
+
+def test_a_bound_that_no_tensor_uses_gives_a_lossless_file(tmp_path: Path) -> None:
+    """All tensors are vectors, or smaller without an error."""
+    kept = {name: tensor for name, tensor in tensors().items() if name not in CHANGED}
+    source = write_model(tmp_path / "model.safetensors", kept)
+    report = packed(source, tmp_path / "coded")
+    archive = Archive.read(tmp_path / "coded")
+    assert archive.manifest["mode"] == "lossless"
+    assert archive.manifest["features"] == []
+    assert "restored_sha256" not in archive.manifest["source"]
+    assert report.files[0].restored_sha256 == report.files[0].source_sha256
+    assert restored(tmp_path / "coded") == source.read_bytes()
+
+
+def test_a_tensor_that_is_smaller_without_an_error_stays_exact(source: Path, coded: Path) -> None:
+    with ArchiveReader(coded) as archive:
+        assert archive.manifest.coded["demanding"].epsilon == 0
+        assert archive.pipeline_name("demanding") == "default"
+        assert archive.manifest.coded["BF16"].epsilon == EPSILON
+
+
+def test_bounds_by_tensor(source: Path, tmp_path: Path) -> None:
+    bounds = {"BF16": 0.1, "F32": 0.0, "demanding": 0.5}
+    found = rows(packed(source, tmp_path / "coded", epsilons=bounds))
+    assert found["BF16"].epsilon == 0.1
+    assert 0.05 < found["BF16"].error <= 0.1
+    assert found["F16"].epsilon == EPSILON
+    assert found["F32"].epsilon == found["F32"].error == 0
+    assert found["demanding"].error > 0.25
+    verify(tmp_path / "coded", source, threads=1, progress=QUIET)
+
+
+def test_a_recipe_with_bounds(source: Path, tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        '[[rule]]\ntensors = "BF16"\npreset = "max"\nepsilon = 0.2\n'
+        '[[rule]]\ntensors = "F16"\npreset = "fast"\nepsilon = 0\n'
+        '[[rule]]\ntensors = "F32"\npreset = "stored"\n'
+    )
+    found = rows(packed(source, tmp_path / "coded", recipe=recipe, epsilon=0.0))
+    assert (found["BF16"].pipeline, found["BF16"].epsilon) == ("max bounded*", 0.2)
+    assert (found["F16"].pipeline, found["F16"].epsilon) == ("fast*", 0)
+    assert (found["F32"].pipeline, found["F32"].epsilon) == ("stored", 0)
+    verify(tmp_path / "coded", source, threads=1, progress=QUIET)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_bytes_do_not_depend_on_threads(source: Path, tmp_path: Path, preset: str) -> None:
+    results = set()
+    for threads in (1, 2, 5):
+        packed(source, tmp_path / f"{threads}", preset=preset, threads=threads)
+        results.add((tmp_path / f"{threads}").read_bytes())
+    assert len(results) == 1
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_what_is_restored_does_not_depend_on_kernels_and_threads(
+    source: Path, tmp_path: Path, use_kernel: Callable[[str], None], preset: str
+) -> None:
+    for encoder in {KERNELS[0], "reference"}:
+        use_kernel(encoder)
+        packed(source, tmp_path / encoder, preset=preset)
+        results = set()
+        for kernel in KERNELS:
+            use_kernel(kernel)
+            for threads in (1, 3):
+                back = tmp_path / "back"
+                decompress(tmp_path / encoder, back, threads=threads, force=True, progress=QUIET)
+                results.add(back.read_bytes())
+        assert len(results) == 1
+
+
+def test_against_a_file_with_another_weight(source: Path, coded: Path, tmp_path: Path) -> None:
+    """An error above the bound is a failed gate; anything else that differs is damage."""
+    original = source.read_bytes()
+    start = len(original) - sum(len(tensor.data) for tensor in tensors().values())
+    other = tmp_path / "other"
+    other.write_bytes(original[: start + 1001] + b"\x44" + original[start + 1002 :])  # 784.0
+    with pytest.raises(
+        QualityGateError, match=r"'BF16' has the relative error .* allowed is 0\.01"
+    ):
+        verify(coded, other, threads=1, progress=QUIET)
+    at = start + sum(len(tensors()[name].data) for name in bounded.FLOATS) + 100
+    other.write_bytes(original[:at] + bytes([original[at] ^ 1]) + original[at + 1 :])
+    with pytest.raises(
+        IntegrityError, match=r"differs .* in tensor 'vector', first at its byte 100"
+    ):
+        verify(coded, other, threads=1, progress=QUIET)
+
+
+def test_against_a_file_of_other_weights(coded: Path, tmp_path: Path) -> None:
+    others = tensors()
+    others["F16"] = Tensor("F16", SHAPE, matrix("F16", 77).tobytes())
+    other = write_model(tmp_path / "other", others, {"format": "pt"})
+    with pytest.raises((QualityGateError, IntegrityError)) as failure:
+        verify(coded, other, threads=1, progress=QUIET)
+    assert "'F16'" in failure.value.message
+
+
+def test_against_a_file_with_another_nan(source: Path, coded: Path, tmp_path: Path) -> None:
+    changed = tensors()
+    words = np.frombuffer(changed["F32"].data, "<u4").copy()
+    words[~np.isfinite(words.view("<f4"))] = 0x7FC00002
+    changed["F32"] = Tensor("F32", SHAPE, words.tobytes())
+    other = write_model(tmp_path / "other", changed, {"format": "pt"})
+    with pytest.raises(IntegrityError) as failure:
+        verify(coded, other, threads=1, progress=QUIET)
+    assert str(coded) in failure.value.message
+    assert "'F32'" in failure.value.message
+
+
+def test_against_what_was_restored(source: Path, coded: Path, tmp_path: Path) -> None:
+    """The restored file passes for itself, too: its error is 0."""
+    (tmp_path / "back").write_bytes(restored(coded))
+    report = verify(coded, tmp_path / "back", threads=1, progress=QUIET)
+    assert all(row.error == 0 for row in rows(report).values())
+
+
+@pytest.mark.parametrize("place", [0.3, 0.5, 0.7, 0.9, 0.999])
+def test_a_flipped_bit_is_damage(coded: Path, tmp_path: Path, place: float) -> None:
+    data = bytearray(coded.read_bytes())
+    data[int(place * len(data))] ^= 4
+    (tmp_path / "damaged").write_bytes(data)
+    for against in (None, coded):
+        with pytest.raises(IntegrityError):
+            verify(tmp_path / "damaged", against, threads=1, progress=QUIET)
+    with pytest.raises(IntegrityError):
+        decompress(tmp_path / "damaged", tmp_path / "back", threads=1, force=False, progress=QUIET)
+    assert not (tmp_path / "back").exists()
+
+
+def test_another_step_behind_right_checksums(coded: Path, tmp_path: Path) -> None:
+    """The digest of the tensor is that of what it is decoded to."""
+    archive = Archive.read(coded)
+    head, chunks = Head.read(archive.payloads["F32"])
+    steps = np.frombuffer(head.sections[3], "<f4") * np.float32(1.5)
+    head.sections[3] = steps.tobytes()
+    archive.payloads["F32"] = head.to_bytes() + chunks
+    damaged = archive.write(tmp_path / "damaged")
+    with pytest.raises(IntegrityError, match="'F32': wrong digest"):
+        verify(damaged, None, threads=1, progress=QUIET)
+
+
+def test_another_digest_of_the_restored_file(coded: Path, tmp_path: Path) -> None:
+    archive = Archive.read(coded)
+    archive.manifest["source"]["restored_sha256"] = "0" * 64
+    damaged = archive.write(tmp_path / "damaged")
+    with pytest.raises(IntegrityError, match="another SHA-256"):
+        verify(damaged, None, threads=1, progress=QUIET)
+
+
+def test_a_claimed_bound_is_measured(source: Path, coded: Path, tmp_path: Path) -> None:
+    """A manifest may claim a smaller error than a file has; the original tells."""
+    archive = Archive.read(coded)
+    for entry in archive.manifest["tensors"].values():
+        if "epsilon" in entry:
+            entry |= {"epsilon": 0.001, "error": 0.0005}
+    archive.manifest["epsilon"] = 0.001
+    lying = archive.write(tmp_path / "lying")
+    verify(lying, None, threads=1, progress=QUIET)
+    with pytest.raises(QualityGateError, match=r"allowed is 0\.001"):
+        verify(lying, source, threads=1, progress=QUIET)
+
+
+def test_an_exact_tensor_that_names_a_bounded_pipeline(coded: Path, tmp_path: Path) -> None:
+    archive = Archive.read(coded)
+    entries = archive.manifest["tensors"]
+    for name in ("vector", "integers", "double"):
+        archive.manifest["tensors"] = entries | {
+            name: entries[name] | {"pipeline": entries["BF16"]["pipeline"]}
+        }
+        lying = archive.write(tmp_path / "lying")
+        with pytest.raises(IntegrityError, match="two modes"):
+            verify(lying, None, threads=1, progress=QUIET)
+
+
+def test_a_bounded_file_that_calls_itself_lossless(coded: Path, tmp_path: Path) -> None:
+    archive = Archive.read(coded)
+    archive.manifest |= {"mode": "lossless", "epsilon": 0, "features": []}
+    archive.manifest["source"]["sha256"] = archive.manifest["source"].pop("restored_sha256")
+    for entry in archive.manifest["tensors"].values():
+        for key in ("epsilon", "error", "largest_error"):
+            entry.pop(key, None)
+    with pytest.raises(IntegrityError, match="two modes"):
+        verify(archive.write(tmp_path / "lying"), None, threads=1, progress=QUIET)
+
+
+@pytest.mark.parametrize("epsilon", [-0.1, 1.5, float("nan"), float("inf")])
+def test_bounds_that_make_no_sense(source: Path, tmp_path: Path, epsilon: float) -> None:
+    with pytest.raises(UsageError, match="epsilon must be a number from 0 to 1"):
+        packed(source, tmp_path / "coded", epsilon=epsilon)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_gguf_files(tmp_path: Path, preset: str) -> None:
+    entries, data = [], b""
+    contents = {dtype: matrix(dtype, k).tobytes() for k, dtype in enumerate(bounded.FLOATS)}
+    contents["Q8_0"] = np.random.default_rng(0).integers(0, 9, 34 * 200).astype(np.uint8).tobytes()
+    for dtype, content in contents.items():
+        extents = (32, 200) if dtype == "Q8_0" else SHAPE[::-1]
+        entries.append(gguf_files.tensor(dtype.encode(), extents, len(data), type_id_of(dtype)))
+        data += content + bytes(-len(content) % 32)
+    keys = [gguf_files.text(b"general.architecture", b"llama")]
+    source, target = tmp_path / "model.gguf", tmp_path / "coded.gguf"
+    source.write_bytes(gguf_files.file_of(keys, entries, data))
+    found = rows(packed(source, target, preset=preset))
+    assert {name for name, row in found.items() if row.epsilon} == CHANGED
+    verify(target, source, threads=1, progress=QUIET)
+    back = restored(target)
+    assert len(back) == source.stat().st_size
+    assert back.endswith(contents["Q8_0"] + bytes(-len(contents["Q8_0"]) % 32))
+    start = len(back) - len(data)
+    assert back[:start] == source.read_bytes()[:start]
+
+
+def test_a_directory(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    write_model(folder / "a.safetensors", tensors())
+    write_model(folder / "b.safetensors", {"n": Tensor("BF16", SHAPE, matrix("BF16", 5).tobytes())})
+    (folder / "config.json").write_text("{}")
+    report = packed(folder, tmp_path / "coded")
+    assert [sum(row.epsilon > 0 for row in file.tensors) for file in report.files] == [3, 1]
+    verify(tmp_path / "coded", folder, threads=2, progress=QUIET)
+    decompress(tmp_path / "coded", tmp_path / "back", threads=2, force=False, progress=QUIET)
+    assert (tmp_path / "back/config.json").read_text() == "{}"
+    sizes = [(path / "a.safetensors").stat().st_size for path in (folder, tmp_path / "back")]
+    assert sizes[0] == sizes[1]
