@@ -8,29 +8,32 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import gguf
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.data import SMALL_MODEL
 from benchmarks.dataset import DataSet, load
-from benchmarks.gguf_models import bf16_checkpoint
+from benchmarks.gguf_models import derived_models, twin_name
 from benchmarks.markdown import table
 from unweight_codecs.archive.writer import MIN_CODED_BYTES
-from unweight_codecs.codec import Stage
 from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.operations.bench import Coded, decode_tensor, encode_tensor
 from unweight_codecs.pipeline import Pipeline, pipeline_of
 from unweight_codecs.presets import preset
 from unweight_codecs.quantise.levels import squared_error
-from unweight_codecs.quantise.values import may_change
+from unweight_codecs.quantise.values import may_change, values_of
 from unweight_codecs.stages.channel_outlier import ChannelOutlier
 from unweight_codecs.stages.error_bound import ErrorBound
 from unweight_codecs.stages.level_grid import LevelGrid
 from unweight_codecs.stages.pack import Pack
 from unweight_codecs.stages.tile_low_rank import TileLowRank
 from unweight_codecs.tensor_spec import TensorSpec
+
+if TYPE_CHECKING:
+    from unweight_codecs.codec import Stage
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs/ablation.md"
 EPSILONS: Final = (0.0025, 0.005, 0.02, 0.08)
@@ -138,20 +141,22 @@ def _lossless(data: DataSet) -> str:
 
 
 def peers_table(sets: Sequence[DataSet]) -> str:
-    """Return bits per weight at the error that the Q8_0 and Q4_0 of ggml have on the same weights."""
+    """Return bits per weight at the error that Q8_0 and Q4_0 of ggml have on the same weights."""
     rows = []
     for data in sets:
         for name in ("Q8_0", "Q4_0"):
             error, bits = _peer(data, gguf.GGMLQuantizationType[name])
             found = measure(data, VARIANTS["the smallest of these (auto)"], error)
-            rows.append(
-                [data.name, name, f"{error:.5f}", f"{bits:.2f}", f"{found.error:.5f}", f"{found.bits:.3f}"]
+            theirs, ours = (
+                (f"{error:.5f}", f"{bits:.2f}"),
+                (f"{found.error:.5f}", f"{found.bits:.3f}"),
             )
+            rows.append([data.name, name, *theirs, *ours])
     header = ["weights", "peer", "its error", "its bits", "error here", "bits here"]
     return table(header, rows, range(2, len(header)))
 
 
-def _peer(data: DataSet, kind: gguf.GGMLQuantizationType) -> tuple[float, float]:
+def _peer(data: DataSet, kind: Any) -> tuple[float, float]:  # noqa: ANN401 - untyped package
     """Return the relative error and the bits per weight of a block type of ggml."""
     squares = errors = 0.0
     size = words = 0
@@ -168,9 +173,7 @@ def _peer(data: DataSet, kind: gguf.GGMLQuantizationType) -> tuple[float, float]
     return (errors / squares) ** 0.5, 8 * size / words
 
 
-def _float32(spec: TensorSpec, words: Bytes) -> "np.typing.NDArray[np.float32]":
-    from unweight_codecs.quantise.values import values_of
-
+def _float32(spec: TensorSpec, words: Bytes) -> NDArray[np.float32]:
     return np.ascontiguousarray(values_of(words, spec.dtype).reshape(spec.shape))
 
 
@@ -183,7 +186,10 @@ def _gaussian() -> DataSet:
 def page() -> Iterator[str]:
     """Yield the lines of the page."""
     with tempfile.TemporaryDirectory(prefix="unweight-ablation-") as folder:
-        models = (load("tiny-llama", SMALL_MODEL), bf16_checkpoint(Path(folder)))
+        large = next(
+            found for found in derived_models(Path(folder)) if found.name == twin_name("BF16")
+        )
+        models = (load("tiny-llama BF16", SMALL_MODEL), large)
         yield "# What the stages are worth in the error-bounded mode\n"
         yield from _INTRODUCTION
         for data in models:
@@ -201,8 +207,8 @@ _INTRODUCTION: Final = (
     "out of it; where some tensors use it, their number is given.",
 )
 _READING: Final = (
-    "\nA row that says `inf` or is far above the first one is a grid that cannot keep the bound",
-    "with 254 levels: its tensors are then stored on equally spaced levels or as they are.",
+    "\nError is the relative error in the Frobenius norm, over all matrices. A grid with a table of",
+    "levels has at most 254 of them: where they do not keep the bound, levels are equally spaced.",
 )
 
 

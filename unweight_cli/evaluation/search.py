@@ -85,13 +85,14 @@ class Search:
         if not math.isfinite(ratio):
             ratio = 1 / _STRETCH
         epsilon = last.epsilon * min(max(ratio, 1 / _STRETCH), _STRETCH)
-        if self._passes(last) and epsilon < last.epsilon * _NEAR:
-            return None
         low = self.best.epsilon if self.best else 0.0
-        high = min((a.epsilon for a in self.attempts if not self._passes(a)), default=_LARGEST)
-        if not low < epsilon < high:
+        failed = [a.epsilon for a in self.attempts if not self._passes(a)]
+        high = min(failed, default=_LARGEST)
+        if not low * _NEAR < epsilon < high:
+            if low and not failed:
+                return None
             epsilon = math.sqrt(low * high) if low else high / 2
-        near = low and (high / low < _NEAR or epsilon / low < _NEAR)
+        near = low and high < low * _NEAR
         return None if near or not _SMALLEST <= epsilon <= _LARGEST else epsilon
 
     def to_dict(self) -> dict[str, Any]:
