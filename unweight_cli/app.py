@@ -75,7 +75,7 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    """Make model checkpoints smaller without changing a bit of them, and prove it."""
+    """Make model checkpoints smaller, by default without changing a bit, and prove it."""
     _help_without_command(context)
 
 

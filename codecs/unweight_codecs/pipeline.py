@@ -1,6 +1,6 @@
 """A pipeline: five stages in a fixed order, applied to the blocks of one tensor."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,14 +139,7 @@ class Pipeline:
         Raises IntegrityError unless head, chunks and payload fit each other exactly.
         """
         parsed = payload.parse_head(head)
-        layout = layout_of(spec)
-        model = Model(spec, layout, self.chunk_words(layout))
-        # The chunk size comes first: other stages may need the number of chunks.
-        for stage, section in reversed(list(zip(self.stages, parsed.sections, strict=True))):
-            stage.read(section, model)
-            # Before any stage allocates by the number of words: each chunk takes a directory row.
-            if model.chunks * MIN_RECORD_BYTES > len(parsed.directory):
-                raise IntegrityError("the chunk directory has a wrong size")
+        model = self._read_sections(parsed.sections, spec, len(parsed.directory))
         record = directory_dtype(model)
         size = model.chunks * record.itemsize
         padding = parsed.directory[size:]  # what aligns the head to 16 bytes
@@ -156,6 +149,26 @@ class Pipeline:
         if parsed.length + int(chunk_lengths(directory).sum()) != payload_bytes:
             raise IntegrityError("a coded tensor has another length than its directory says")
         return model, directory
+
+    def as_decoded(self, model: Model) -> Model:
+        """Return the model as a decoder will rebuild it from the head; to check chunks with."""
+        rows = model.chunks * directory_dtype(model).itemsize
+        rebuilt = self._read_sections(model.sections, model.spec, rows)
+        rebuilt.epsilon = model.epsilon
+        return rebuilt
+
+    def _read_sections(
+        self, sections: Sequence[bytes], spec: TensorSpec, directory_bytes: int
+    ) -> Model:
+        layout = layout_of(spec)
+        model = Model(spec, layout, self.chunk_words(layout))
+        # The chunk size comes first: other stages may need the number of chunks.
+        for stage, section in reversed(list(zip(self.stages, sections, strict=True))):
+            stage.read(section, model)
+            # Before any stage allocates by the number of words: each chunk takes a directory row.
+            if model.chunks * MIN_RECORD_BYTES > directory_bytes:
+                raise IntegrityError("the chunk directory has a wrong size")
+        return model
 
 
 def pipeline_of(name: str, stages: Iterable[Stage]) -> Pipeline:

@@ -66,7 +66,7 @@ def compress(
         typer.Option(
             metavar="FILE",
             parser=input_path,
-            help="What `unweight profile` wrote: shares the error out among the tensors.",
+            help="What `unweight profile` wrote: E is then that of all matrices together.",
         ),
     ] = None,
     text: Annotated[
@@ -121,7 +121,8 @@ def compress(
     becomes DIR.unweight.
 
     With --epsilon E the root of the summed squares of a matrix's errors is at most E times that of
-    its weights. With --epsilon auto, E is the largest that changes the perplexity by at most
+    its weights. With --sensitivity this holds for all matrices together, and each gets a bound of
+    its own: a small one where the model depends on it. With --epsilon auto, E is the largest that changes the perplexity by at most
     --max-ppl-delta; exit code 5 means that there is none. This needs torch and transformers: pip
     install 'unweight[eval]'.
     """
@@ -165,10 +166,13 @@ def _bound(epsilon: str, searched: dict[str, Any], sensitivity: Path | None) -> 
     from unweight_codecs.recipe import check_epsilon
 
     if epsilon == AUTO:
-        if searched["max_ppl_delta"] is None:
+        limit = searched["max_ppl_delta"]
+        if limit is None:
             raise UsageError(
                 "--epsilon auto: --max-ppl-delta is missing", hint="0.01 is hardly noticeable"
             )
+        if not 0 < limit < float("inf"):
+            raise UsageError(f"--max-ppl-delta {limit:g}: must be a number above 0")
         return None
     given = [name for name, value in searched.items() if value is not None]
     if given:

@@ -30,7 +30,7 @@ def decompress(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Restore the original file, byte for byte.
+    """Restore the original file, byte for byte, or what was kept within an error bound.
 
     Every checksum and the SHA-256 of the whole file are checked before the output gets its name.
     model.unweight.safetensors becomes model.safetensors, a directory DIR.unweight becomes DIR.

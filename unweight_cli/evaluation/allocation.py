@@ -48,7 +48,7 @@ def read_sensitivity(path: Path) -> tuple[Tensor, ...]:
         # Vectors are not coded with an error, so they have no share of it.
         rows = [row for row in document["tensors"] if len(row["shape"]) > 1]
         tensors = tuple(map(_tensor, rows))
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise FormatError(
             f"{path}: not a sensitivity file: {quoted(error)}", hint=WRITTEN_BY
         ) from None

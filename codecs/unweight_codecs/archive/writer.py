@@ -13,6 +13,7 @@ from unweight_codecs.containers.strict_json import check_complexity
 from unweight_codecs.errors import FormatError
 from unweight_codecs.manifest import MAX_SPARE_PIPELINES, CodedTensor, Manifest
 from unweight_codecs.output import write_all
+from unweight_codecs.payload import peek_length
 from unweight_codecs.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -100,12 +101,21 @@ class ArchiveWriter:
             self._file.truncate()
             return False
         head = self._pipeline.write_head(self._model, np.concatenate(self._directory))
+        self._check_head(head, stop - self._start)
         self._file.seek(self._start)
         write_all(self._file, head)
         self._file.seek(stop)
         self._coded[self._model.spec.name] = tensor
         self._sizes.append(stop - self._start)
         return True
+
+    def _check_head(self, head: bytes, size: int) -> None:
+        """Read a head as a reader will, before anything relies on it."""
+        if self._model is None or self._pipeline is None:
+            raise RuntimeError("no tensor has begun")
+        spec = self._model.spec
+        peek_length(head, min(size, self._pipeline.head_limit(spec)))
+        self._pipeline.read_head(head, spec, size)
 
     def _manifest(
         self,

@@ -16,7 +16,7 @@ from unweight_codecs.archive.writer import MIN_CODED_BYTES
 from unweight_codecs.codec import Block, Checked, Model, Reader
 from unweight_codecs.containers.base import ContainerIndex, FileSource, TensorEntry
 from unweight_codecs.containers.sniff import read_index
-from unweight_codecs.errors import FormatError, IntegrityError, UnweightError, quoted
+from unweight_codecs.errors import FormatError, IntegrityError, UnweightError, UsageError, quoted
 from unweight_codecs.kernels import active_kernel, buffers
 from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.layouts import layout_of
@@ -82,6 +82,7 @@ def compress(
     recipe, job, target = plan(source, target, options)
     with Workers(options.threads) as workers:
         indexes = [_index_of(path, job) for path, _ in job.models]
+        _check_names(options.epsilons, indexes)
         source_bytes = sum(index.size for index in indexes) + job.carried_bytes
         check_space(target, job.carried_bytes)
         progress.begin("compress", sum(index.size for index in indexes))
@@ -124,6 +125,16 @@ def _verified(files: list[FileReport]) -> str:
         f"relative error at most {worst:.3g} in {len(bounded):,} of {len(rows):,} tensors, "
         "the others bit-exact: verified"
     )
+
+
+def _check_names(epsilons: Mapping[str, float], indexes: list[ContainerIndex]) -> None:
+    """Raise UsageError when error bounds are given by name and no tensor has such a name."""
+    names = (entry.spec.name for index in indexes for entry in index.tensors)
+    if epsilons and not any(name in epsilons for name in names):
+        raise UsageError(
+            "no tensor has a name for which there is an error bound of its own",
+            hint="was the sensitivity file made from another model?",
+        )
 
 
 def _index_of(path: Path, job: Job) -> ContainerIndex:
@@ -205,12 +216,13 @@ class _FileJob:
 
     def _code(self, entry: TensorEntry, chosen: Chosen, model: Model, digest: str) -> bool:
         read, pipeline = self._reader(entry), chosen.pipeline
+        rebuilt = pipeline.as_decoded(model)
 
         def encode(first: int) -> Block:
             count = min(SPAN_CHUNKS * model.chunk_words, model.layout.words - first)
             block = Block(first, count, read(first, count))
             pipeline.encode(block, model)
-            block.checked = pipeline.check(block, model)
+            block.checked = pipeline.check(block, rebuilt)
             block.drop_streams()
             return block
 

@@ -1,5 +1,6 @@
 """Verify an Unweight file: chunks, tensors and the whole; on request against the original."""
 
+import hashlib
 import math
 import time
 from dataclasses import replace
@@ -115,7 +116,7 @@ def _verify_file(
         try:
             restore(archive, workers, sink, comparison.enter if comparison else lambda entry: None)
             if comparison:
-                comparison.leave()
+                comparison.finish()
         finally:
             if comparison:
                 comparison.close()
@@ -145,6 +146,7 @@ class _Comparison:
         self._where = "the header"
         self._tensor: TensorEntry | None = None
         self._sums = (0.0, 0.0, 0.0)
+        self._whole = hashlib.sha256() if archive.manifest.epsilon else None
         self._errors: dict[str, tuple[float, float]] = {}
         expected = archive.manifest.source.size
         if self._original.size != expected:
@@ -164,6 +166,8 @@ class _Comparison:
         """Compare the next bytes."""
         original = np.empty_like(data)
         self._original.read_into(self._at, original.data)
+        if self._whole is not None:
+            self._whole.update(original.data)
         if self._tensor and self._allowed() and self._at < self._end:
             try:
                 square, error, largest = squared_error(original, data, self._tensor.spec.dtype)
@@ -205,6 +209,16 @@ class _Comparison:
             )
         self._errors[self._tensor.spec.name] = relative, largest
         self._tensor, self._sums = None, (0.0, 0.0, 0.0)
+
+    def finish(self) -> None:
+        """The file ends: what was compared must be the original itself, not something near it."""
+        self.leave()
+        expected = self._archive.manifest.source_sha256
+        if self._whole is not None and self._whole.hexdigest() != expected:
+            raise IntegrityError(
+                f"{self._original.path}: is not the file that was compressed: another SHA-256",
+                hint=f"the original has {expected}",
+            )
 
     def measured(self, row: TensorReport) -> TensorReport:
         """Return a row with the errors that were measured."""

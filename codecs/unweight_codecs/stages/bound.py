@@ -26,7 +26,7 @@ class Bound(Stage):
         if self.epsilon != 0:
             raise UsageError(
                 f"stage bound: epsilon must be 0, not {self.epsilon!r}",
-                hint="this version codes without error only",
+                hint="--epsilon allows an error, by stages of its own",
             )
 
     def fit(self, tensor: TensorView, model: Model) -> None:

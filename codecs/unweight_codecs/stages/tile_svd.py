@@ -65,6 +65,8 @@ class TileSvd(Stage):
             return
         row_scales, column_scales = _scales(tensor, model)
         classes, thresholds = _classes_of_sums(row_scales, column_scales, self.classes)
+        if not len(thresholds):  # one class says nothing
+            return
         counts = _class_counts(tensor, model, row_scales, column_scales, classes)
         tables = frequencies.normalise(counts)
         found = ClassMap(row_scales, column_scales, classes, tables)
