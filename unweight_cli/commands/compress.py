@@ -122,9 +122,9 @@ def compress(
 
     With --epsilon E the root of the summed squares of a matrix's errors is at most E times that of
     its weights. With --sensitivity this holds for all matrices together, and each gets a bound of
-    its own: a small one where the model depends on it. With --epsilon auto, E is the largest that changes the perplexity by at most
-    --max-ppl-delta; exit code 5 means that there is none. This needs torch and transformers: pip
-    install 'unweight[eval]'.
+    its own: a small one where the model depends on it. With --epsilon auto, E is the largest that
+    changes the perplexity by at most --max-ppl-delta; exit code 5 means that there is none. This
+    needs torch and transformers: pip install 'unweight[eval]'.
     """
     for given in (path, recipe, sensitivity, text, model):
         if given is not None:
