@@ -136,6 +136,16 @@ def test_a_shortened_list_says_so(header_report: HeaderReport) -> None:
     assert " of 5 tensors" not in shown(inspection.tensors(header_report.tensors, 5))
 
 
+def test_tensors_have_an_error_where_some_were_changed(header_report: HeaderReport) -> None:
+    first, *rest = header_report.tensors
+    assert "error" not in shown(inspection.tensors(header_report.tensors, 5))
+    changed = [replace(first, epsilon=0.01, error=0.00987), *rest]
+    lines = shown(inspection.tensors(changed, 5)).splitlines()
+    assert lines[0].split()[-1] == "error"
+    assert lines[2].split()[-1] == "0.00987"
+    assert lines[3].split()[-1] == "exact"
+
+
 def test_stages_show_facts_bits_and_a_chart(stages_report: StagesReport) -> None:
     text = shown(inspection.stages(stages_report))
     for fact in ("113-127", "mantissa_bits=1", "10.500", "10.400", "3.500", "rans 1", "80.0 %"):

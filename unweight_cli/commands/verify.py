@@ -95,10 +95,11 @@ def verify(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Check that a checkpoint restores exactly, without writing it.
+    """Check that a checkpoint restores to what it must, without writing it.
 
-    Everything is decoded and every checksum is compared, up to the SHA-256 of the original file.
-    Exit code 4 means that some bytes are not what they must be.
+    Everything is decoded and every checksum is compared, up to the SHA-256 of the whole file. Exit
+    code 4 means that some bytes are not what they must be. With --against, what was compressed
+    within an error bound is measured: exit code 5 means that the bound does not hold.
 
     With --perplexity, exit code 5 means that the restored weights are worse at predicting text than
     allowed. Weights that are bit-exact differ by nothing, so that they are measured on request

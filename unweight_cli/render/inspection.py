@@ -55,8 +55,11 @@ def header(report: HeaderReport) -> Iterator[RenderableType]:
 
 def tensors(listed: Sequence[TensorReport], total: int) -> Iterator[RenderableType]:
     """Show ``listed`` tensors out of ``total`` with their sizes in the file."""
-    grid = table(("tensor", "dtype", "shape"), ("before", "after", "ratio"))
+    numbers = ["before", "after", "ratio"]
+    bounded = any(tensor.epsilon for tensor in listed)
+    grid = table(("tensor", "dtype", "shape"), (*numbers, "error") if bounded else numbers)
     for tensor in listed:
+        error = f"{tensor.error:.3g}" if tensor.epsilon else "exact"
         grid.add_row(
             Name(tensor.name),
             tensor.dtype,
@@ -66,6 +69,7 @@ def tensors(listed: Sequence[TensorReport], total: int) -> Iterator[RenderableTy
             STORED
             if tensor.pipeline == STORED
             else percent(tensor.coded_bytes, tensor.source_bytes),
+            *([error] if bounded else []),
         )
     yield grid
     if len(listed) < total:

@@ -121,9 +121,10 @@ def _verified(files: list[FileReport]) -> str:
     if not bounded:
         return "bit-exact: verified"
     worst = max(tensor.error for tensor in bounded)
+    others = ", the others bit-exact" if len(bounded) < len(rows) else ""
     return (
-        f"relative error at most {worst:.3g} in {len(bounded):,} of {len(rows):,} tensors, "
-        "the others bit-exact: verified"
+        f"relative error at most {worst:.3g} in {len(bounded):,} of {len(rows):,} tensors"
+        f"{others}: verified"
     )
 
 
