@@ -53,6 +53,31 @@ Output = Annotated[
         "--output", "-o", metavar="OUT", parser=output_path, help="Where to write the result."
     ),
 ]
+EvaluationText = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", parser=input_path, help="UTF-8 text to measure on; one is built in."
+    ),
+]
+ModelDirectory = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        parser=input_path,
+        help="Where config.json and tokenizer are, if not in or beside PATH.",
+    ),
+]
+Context = Annotated[
+    int | None, typer.Option(min=8, metavar="N", help="Tokens in a window; 512 unless given.")
+]
+Windows = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Windows to measure; all unless given."),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="cpu, cuda or cuda:N; the best there is unless given."),
+]
 Threads = Annotated[
     int,
     typer.Option(

@@ -8,9 +8,13 @@ import typer
 from unweight_cli.console import emit
 from unweight_cli.options import (
     Checkpoint,
+    Context,
     Debug,
+    Device,
+    EvaluationText,
     Force,
     Json,
+    ModelDirectory,
     Quiet,
     Threads,
     examples,
@@ -32,34 +36,16 @@ EXAMPLES = examples(
 
 def compare(
     path: Checkpoint,
-    text: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", parser=input_path, help="UTF-8 text to measure on; one is built in."
-        ),
-    ] = None,
-    model: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            parser=input_path,
-            help="Where config.json and tokenizer are, if not in or beside PATH.",
-        ),
-    ] = None,
+    text: EvaluationText = None,
+    model: ModelDirectory = None,
     windows: Annotated[
         int | None,
         typer.Option(
             min=0, metavar="N", help="Windows to measure; 4 unless given, 0 means the whole text."
         ),
     ] = None,
-    context: Annotated[
-        int | None,
-        typer.Option(min=8, metavar="N", help="Tokens in a window; 512 unless given."),
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="cpu, cuda or cuda:N; the best there is unless given."),
-    ] = None,
+    context: Context = None,
+    device: Device = None,
     epsilon: Annotated[
         list[float] | None,
         typer.Option(

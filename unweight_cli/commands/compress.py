@@ -1,5 +1,6 @@
 """``unweight compress``."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,11 +10,15 @@ from unweight_cli.console import emit
 from unweight_cli.options import (
     Checkpoint,
     Debug,
+    Device,
+    EvaluationText,
     Force,
     Json,
+    ModelDirectory,
     Output,
     Quiet,
     Threads,
+    Windows,
     complete_preset,
     examples,
     input_path,
@@ -69,35 +74,10 @@ def compress(
             help="What `unweight profile` wrote: E is then that of all matrices together.",
         ),
     ] = None,
-    text: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            parser=input_path,
-            help="With --epsilon auto: UTF-8 text to measure on; one is built in.",
-        ),
-    ] = None,
-    model: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            parser=input_path,
-            help="With --epsilon auto: where config.json and tokenizer are, if not with PATH.",
-        ),
-    ] = None,
-    windows: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="With --epsilon auto: windows to measure; all unless given."
-        ),
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="With --epsilon auto: cpu, cuda or cuda:N; the best there is unless given.",
-        ),
-    ] = None,
+    text: EvaluationText = None,
+    model: ModelDirectory = None,
+    windows: Windows = None,
+    device: Device = None,
     recipe: Annotated[
         Path | None,
         typer.Option(
@@ -123,8 +103,9 @@ def compress(
     With --epsilon E the root of the summed squares of a matrix's errors is at most E times that of
     its weights. With --sensitivity this holds for all matrices together, and each gets a bound of
     its own: a small one where the model depends on it. With --epsilon auto, E is the largest that
-    changes the perplexity by at most --max-ppl-delta; exit code 5 means that there is none. This
-    needs torch and transformers: pip install 'unweight[eval]'.
+    changes the perplexity by at most --max-ppl-delta; exit code 5 means that there is none. --text,
+    --model, --windows and --device are for that. It needs torch and transformers: pip install
+    'unweight[eval]'.
     """
     for given in (path, recipe, sensitivity, text, model):
         if given is not None:
@@ -191,12 +172,10 @@ def _shared_out(
     options: "CompressOptions", epsilon: float, sensitivity: Path | None
 ) -> "CompressOptions":
     """Return the options for a common bound, shared out among the tensors if that is asked for."""
-    from dataclasses import replace
-
-    from unweight_cli.evaluation.allocation import allocate, read_sensitivity
-
     if sensitivity is None:
         return replace(options, epsilon=epsilon)
+    from unweight_cli.evaluation.allocation import allocate, read_sensitivity
+
     bounds = allocate(read_sensitivity(sensitivity), epsilon)
     return replace(options, epsilon=epsilon, epsilons=bounds)
 
@@ -211,8 +190,6 @@ def _search(
     quiet: bool,
 ) -> "Search":
     """Find the largest bound; everything that can be wrong with the options is found first."""
-    from dataclasses import replace
-
     from unweight_cli.evaluation.search import SearchRequest, search
     from unweight_cli.evaluation.text import default_text, read_text
     from unweight_codecs.operations.compress import compress as run

@@ -11,6 +11,7 @@ from unweight_cli.options import (
     Debug,
     Force,
     Json,
+    ModelDirectory,
     Quiet,
     Threads,
     examples,
@@ -43,14 +44,7 @@ def profile(
             "--output", "-o", metavar="OUT", parser=output_path, help="Where to write the result."
         ),
     ] = Path("sensitivity.json"),
-    model: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            parser=input_path,
-            help="Where config.json and tokenizer are, if not in or beside PATH.",
-        ),
-    ] = None,
+    model: ModelDirectory = None,
     context: Annotated[int, typer.Option(min=8, metavar="N", help="Tokens in a window.")] = 512,
     windows: Annotated[
         int, typer.Option(min=0, metavar="N", help="Windows to use; 0 means the whole text.")

@@ -9,10 +9,15 @@ from unweight_cli.console import emit
 from unweight_cli.failures import Failure
 from unweight_cli.options import (
     Checkpoint,
+    Context,
     Debug,
+    Device,
+    EvaluationText,
     Json,
+    ModelDirectory,
     Quiet,
     Threads,
+    Windows,
     examples,
     input_path,
     require_exists,
@@ -51,20 +56,8 @@ def verify(
             "--perplexity", show_default=False, help="Also measure what it does to the model."
         ),
     ] = False,
-    text: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", parser=input_path, help="UTF-8 text to measure on; one is built in."
-        ),
-    ] = None,
-    model: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            parser=input_path,
-            help="Where config.json and tokenizer are, if not in or beside PATH.",
-        ),
-    ] = None,
+    text: EvaluationText = None,
+    model: ModelDirectory = None,
     max_delta: Annotated[
         float | None,
         typer.Option(
@@ -72,18 +65,9 @@ def verify(
             help="Largest change of perplexity against ORIGINAL, up or down; 0.01 unless given.",
         ),
     ] = None,
-    context: Annotated[
-        int | None,
-        typer.Option(min=8, metavar="N", help="Tokens in a window; 512 unless given."),
-    ] = None,
-    windows: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Windows to measure; all unless given."),
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="cpu, cuda or cuda:N; the best there is unless given."),
-    ] = None,
+    context: Context = None,
+    windows: Windows = None,
+    device: Device = None,
     measure: Annotated[
         bool,
         typer.Option(

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from unweight_cli.evaluation.profile import FORMAT, VERSION
 from unweight_codecs.containers.base import FileSource
 from unweight_codecs.errors import FormatError, quoted
 
-FORMAT: Final = "unweight.sensitivity"
-VERSION: Final = 1
 WRITTEN_BY: Final = "`unweight profile` writes a sensitivity file"
 MAX_BYTES: Final = 1 << 26
 _CLOSE: Final = 1e-6
