@@ -69,21 +69,22 @@ def chunks_of(tensor: TensorView, model: Model) -> Iterator[Chunk]:
     for number in range(tensor.chunks):
         first = number * tensor.chunk_words
         count = min(tensor.chunk_words, tensor.layout.words - first)
-        yield chunk_of(tensor.read(first, count), number, model)
+        prediction = None
+        if model.low_rank is not None:
+            prediction = prediction_of(model.low_rank, first, count, model.layout.columns)
+        yield chunk_of(tensor.read(first, count), number, model, prediction)
 
 
-def chunk_of(words: Bytes, number: int, model: Model) -> Chunk:
+def chunk_of(words: Bytes, number: int, model: Model, prediction: Values | None) -> Chunk:
     """Return a chunk with its outliers marked."""
     first, dtype = number * model.chunk_words, model.spec.dtype
     count = words.size // model.layout.word_bytes
-    kept = prediction = None
+    kept = None
     if model.row_deviations is not None:
         rows = np.arange(first, first + count) // model.layout.columns
         with np.errstate(over="ignore"):  # nothing is beyond an infinite limit
             limits = model.tau * model.row_deviations
         kept = np.abs(values_of(words, dtype)) > limits[rows]
-    if model.low_rank is not None:
-        prediction = prediction_of(model.low_rank, first, count, model.layout.columns)
     return Chunk(number, dtype, words, count, kept, prediction)
 
 

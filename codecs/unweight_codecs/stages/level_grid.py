@@ -92,7 +92,8 @@ class LevelGrid(Stage):
         for at in range(0, block.count, model.chunk_words):
             number = (block.first_word + at) // model.chunk_words
             end = min(at + model.chunk_words, block.count)
-            chunk = chunk_of(block.words[at * size : end * size], number, model)
+            prediction = block.prediction[at:end] if block.prediction is not None else None
+            chunk = chunk_of(block.words[at * size : end * size], number, model, prediction)
             coded = encode_chunk(chunk, Step(sizes[number], steps[number]), form)
             symbols[at:end] = coded.symbols
             low.append(coded.low)
