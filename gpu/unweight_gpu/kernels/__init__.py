@@ -1,21 +1,25 @@
-"""CUDA sources. Every file is compiled behind ``prelude.cu``, as one text without includes."""
+"""CUDA sources. A module of kernels is compiled as one text, joined from files without includes."""
 
 from importlib import resources
 from typing import Final
 
-_PRELUDE: Final = "prelude"
+# Parts that several modules share come first: names of types, then what decoders have in common.
+_MODULES: Final = {
+    "decode": ("prelude", "chunks", "rans", "streams", "words", "levels"),
+    "verify": ("prelude", "verify"),
+    "xxh3": ("prelude", "xxh3"),
+}
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all modules of kernels, without ``.cu``."""
-    files = resources.files(__package__).iterdir()
-    found = {file.name.removesuffix(".cu") for file in files if file.name.endswith(".cu")}
-    return tuple(sorted(found - {_PRELUDE}))
+    """Return the names of all modules of kernels."""
+    return tuple(sorted(_MODULES))
 
 
 def source(name: str) -> str:
-    """Return the CUDA C of a module, with line numbers that compilers report as the file's own."""
+    """Return the CUDA C of a module, with line numbers that compilers report as the files' own."""
+    folder = resources.files(__package__)
     return "".join(
-        f'#line 1 "{part}.cu"\n' + resources.files(__package__).joinpath(f"{part}.cu").read_text()
-        for part in (_PRELUDE, name)
+        f'#line 1 "{part}.cu"\n{folder.joinpath(f"{part}.cu").read_text()}'
+        for part in _MODULES[name]
     )

@@ -1,0 +1,93 @@
+"""Decode batches of chunks on a device."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweight_codecs.codec import Block, Model
+from unweight_codecs.errors import IntegrityError, quoted
+from unweight_codecs.kernels.base import Bytes
+from unweight_gpu import kernels
+from unweight_gpu.batch import Batch, batch_of
+from unweight_gpu.chunks import STATUSES, TEAM
+from unweight_gpu.device import Array, Device
+
+_THREADS: Final = 32 * TEAM
+
+
+class Decoder:
+    """The decoding kernels, compiled for a device."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._module = device.load(kernels.source("decode"))
+
+    def launch(self, batch: Batch, coded: Array, out: Array) -> Array:
+        """Start decoding ``coded`` into ``out``, arrays of bytes on the device.
+
+        Returns an array of u32 on the device: 0, or what is wrong with each chunk, once the work is
+        done.
+        """
+        device = self._device
+        status = device.array(np.zeros(max(1, len(batch.block_of_chunk)), np.uint32))
+        parameters, frequencies = device.array(batch.parameters), device.array(batch.frequencies)
+        expanded = device.empty(batch.expanded_bytes, np.uint8)
+        chunks, tensors, teams = (
+            device.array(records.view(np.uint8))
+            for records in (batch.chunks, batch.tensors, batch.chunk_teams)
+        )
+        buffers: tuple[Any, ...] = (
+            coded,
+            np.uint64(batch.coded_bytes),
+            parameters,
+            np.uint64(batch.parameters.size),
+            expanded,
+            np.uint64(batch.expanded_bytes),
+            out,
+            np.uint64(batch.out_bytes),
+            frequencies,
+            np.uint32(len(batch.frequencies)),
+            status,
+            np.uint32(len(batch.block_of_chunk)),
+        )
+        if len(batch.stream_teams):
+            expand = self._module.get_function("expand_streams")
+            streams = device.array(batch.streams.view(np.uint8))
+            stream_teams = device.array(batch.stream_teams.view(np.uint8))
+            expand((len(batch.stream_teams),), (_THREADS,), (stream_teams, streams, *buffers))
+        for launch in batch.launches:
+            mine = teams[launch.first * batch.chunk_teams.itemsize :]
+            function = self._module.get_function(launch.kernel)
+            function((launch.teams,), (_THREADS,), (mine, chunks, tensors, *buffers))
+        return status
+
+    def decode(self, work: Sequence[tuple[Block, Model]]) -> None:
+        """Decode the chunks of blocks into their words; raises IntegrityError for damaged ones."""
+        batch = batch_of(work)
+        coded = np.zeros(batch.coded_bytes, np.uint8)
+        for (block, _), at in zip(work, batch.coded_at, strict=True):
+            coded[at : at + block.coded.size] = block.coded
+        out = self._device.empty(batch.out_bytes, np.uint8)
+        status = self._launch_and_wait(batch, coded, out)
+        check(batch, status, work)
+        words = self._device.to_host(out)
+        for (block, _), at in zip(work, batch.out_at, strict=True):
+            block.words[:] = words[at : at + block.words.size]
+
+    def _launch_and_wait(self, batch: Batch, coded: Bytes, out: Array) -> NDArray[np.uint32]:
+        return self._device.to_host(self.launch(batch, self._device.array(coded), out))
+
+
+def check(batch: Batch, status: NDArray[np.uint32], work: Sequence[tuple[Block, Model]]) -> None:
+    """Raise IntegrityError for the first chunk that kernels found to be damaged."""
+    wrong = np.flatnonzero(status[: len(batch.block_of_chunk)])
+    if not wrong.size:
+        return
+    number = int(wrong[0])
+    block, model = work[int(batch.block_of_chunk[number])]
+    what = STATUSES[int(status[number])]
+    chunk = number - int(np.searchsorted(batch.block_of_chunk, batch.block_of_chunk[number]))
+    chunk += block.first_word // model.chunk_words
+    raise IntegrityError(f"tensor {quoted(model.spec.name)}: chunk {chunk}: {what}")
