@@ -1,0 +1,45 @@
+"""Devices for the tests of kernels: each runs in the simulator, and on a CUDA device if there is one."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.gpu.devices import CupyDevice, Device, Simulator
+from tests.gpu.simulator.compiler import find_compiler
+
+
+@pytest.fixture(scope="session")
+def simulator(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Simulator:
+    """Return the simulator; its libraries stay in pytest's cache."""
+    if sys.platform != "linux":
+        pytest.skip("the simulator is for Linux")
+    if find_compiler() is None:
+        pytest.skip("the simulator needs a C++ compiler: g++, or another in CXX")
+    return Simulator(_cache(request.config, tmp_path_factory))
+
+
+def _cache(config: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    try:
+        if config.cache is not None:
+            return config.cache.mkdir("cuda-on-cpu")
+    except OSError:  # a read-only checkout
+        pass
+    return tmp_path_factory.mktemp("cuda-on-cpu")
+
+
+@pytest.fixture(scope="session")
+def cupy_device() -> CupyDevice:
+    """Return the CUDA device."""
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    if not cupy.cuda.is_available():
+        pytest.skip("CuPy finds no CUDA device or no driver")
+    return CupyDevice()
+
+
+@pytest.fixture(params=["simulator", pytest.param("cupy", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> Device:
+    """Run the test in the simulator and on a CUDA device."""
+    name = {"simulator": "simulator", "cupy": "cupy_device"}[request.param]
+    found: Device = request.getfixturevalue(name)
+    return found

@@ -1,0 +1,108 @@
+"""Global memory of the simulated device: arrays between pages that nobody may touch.
+
+An array starts at a multiple of ``ALIGNMENT`` (or less, on request) and ends as close to a page
+without access as that allows; the few bytes between, and those before it in its first page, are
+poisoned and compared after every launch. A kernel runs in a forked process, so the memory is shared
+with children.
+"""
+
+import ctypes
+import math
+import mmap
+import weakref
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from tests.gpu.simulator.errors import LaunchError
+
+POISON: Final = 0xCD
+ALIGNMENT: Final = 16  # of the widest load; that of a real device is wider
+GUARD: Final = 64 << 10  # mirrored by launch.h
+_NO_ACCESS: Final = 0  # PROT_NONE
+
+
+class Buffer(ctypes.Structure):
+    """A buffer as the launcher sees it (``Buffer`` of launch.h)."""
+
+    _fields_ = (
+        ("pages", ctypes.c_void_p),
+        ("pages_end", ctypes.c_void_p),
+        ("begin", ctypes.c_void_p),
+        ("end", ctypes.c_void_p),
+        ("argument", ctypes.c_uint32),
+        ("is_read_only", ctypes.c_uint32),
+    )
+
+
+class GuardedMemory(mmap.mmap):
+    """Pages between guards, and the range of them that belongs to an array."""
+
+    first: int  # offset of the first byte of the array
+    size: int
+    address: int
+
+    def bytes(self) -> NDArray[np.uint8]:
+        """Return the accessible pages."""
+        return np.frombuffer(self, np.uint8, len(self) - 2 * GUARD, GUARD)
+
+    def describe(self, argument: int = 0, *, is_read_only: bool = False) -> Buffer:
+        """Return what the launcher needs to know; ``argument`` counts from 1."""
+        begin = self.address + self.first
+        pages_end = self.address + len(self) - GUARD
+        end = begin + self.size
+        return Buffer(self.address + GUARD, pages_end, begin, end, argument, is_read_only)
+
+    def is_overrun(self) -> bool:
+        """Return whether a byte around the array has been written."""
+        pages, first = self.bytes(), self.first - GUARD
+        around = pages[:first], pages[first + self.size :]
+        return any(bool((part != POISON).any()) for part in around)
+
+
+_live: weakref.WeakSet[GuardedMemory] = weakref.WeakSet()
+
+
+def live_memory() -> list[GuardedMemory]:
+    """Return all guarded memory that is in use."""
+    return list(_live)
+
+
+def empty(shape: int | tuple[int, ...], dtype: DTypeLike, alignment: int) -> NDArray[Any]:
+    """Return a poisoned array; ``alignment`` is of its first byte, a power of two up to a page."""
+    extent = (shape,) if isinstance(shape, int) else shape
+    count = math.prod(extent)
+    size = count * np.dtype(dtype).itemsize
+    room = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
+    memory = GuardedMemory(-1, room + 2 * GUARD)
+    memory.address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    memory.first = GUARD + (room - size) // alignment * alignment
+    memory.size = size
+    memory.bytes()[:] = POISON
+    for offset in (0, GUARD + room):
+        _protect(memory.address + offset, GUARD)
+    _live.add(memory)
+    return np.frombuffer(memory, dtype, count, memory.first).reshape(extent)
+
+
+def _protect(address: int, size: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(size), _NO_ACCESS):
+        raise OSError(ctypes.get_errno(), "mprotect")
+
+
+def memory_of(array: NDArray[Any]) -> GuardedMemory:
+    """Return the memory that an array, or a view of one, lies in.
+
+    Raises:
+        LaunchError: The array is not in global memory.
+    """
+    base: object = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, memoryview):
+        base = base.obj
+    if not isinstance(base, GuardedMemory):
+        raise LaunchError("the array is not in device memory: use device.array or device.empty")
+    return base
