@@ -9,11 +9,11 @@
 #define NONE (~(u64)0)
 
 /* Piece `index` of `bytes` bytes; what lies beyond them reads as zero. */
-__device__ __forceinline__ uint4 piece_at(const uint4 *pieces, u64 bytes, u64 index)
+__device__ __forceinline__ uint4 piece_at(const u8 *buffer, u64 bytes, u64 index)
 {
     if (index < bytes / 16)
-        return pieces[index];
-    const u8 *rest = (const u8 *)(pieces + index);
+        return ((const uint4 *)buffer)[index];
+    const u8 *rest = buffer + index * 16;
     u32 words[4] = {0, 0, 0, 0};
 #pragma unroll
     for (u32 at = 0; at < 16; at++)
@@ -24,7 +24,7 @@ __device__ __forceinline__ uint4 piece_at(const uint4 *pieces, u64 bytes, u64 in
 
 /* Lowers `first`, ~0 at the start, to the offset of the first byte that differs. */
 extern "C" __global__ void __launch_bounds__(THREADS)
-first_difference(const uint4 *__restrict__ left, const uint4 *__restrict__ right, u64 bytes, u64 *first)
+first_difference(const u8 *__restrict__ left, const u8 *__restrict__ right, u64 bytes, u64 *first)
 {
     const u64 threads = (u64)gridDim.x * THREADS;
     for (u64 index = (u64)blockIdx.x * THREADS + threadIdx.x; index * 16 < bytes; index += threads) {
@@ -131,7 +131,7 @@ __device__ __forceinline__ void sum_block(const Errors &sums, Errors *of_threads
 }
 
 template <typename Format>
-__device__ __forceinline__ void sum_segment(const uint4 *original, const uint4 *decoded, u64 bytes,
+__device__ __forceinline__ void sum_segment(const u8 *original, const u8 *decoded, u64 bytes,
                                             Errors *of_threads, Errors *partial)
 {
     Errors sums = no_errors();
@@ -146,7 +146,7 @@ __device__ __forceinline__ void sum_segment(const uint4 *original, const uint4 *
 
 /* One block per SEGMENT pieces; `partial` has room for one result of each. */
 extern "C" __global__ void __launch_bounds__(THREADS)
-squared_error_bf16(const uint4 *__restrict__ original, const uint4 *__restrict__ decoded, u64 bytes,
+squared_error_bf16(const u8 *__restrict__ original, const u8 *__restrict__ decoded, u64 bytes,
                    Errors *__restrict__ partial)
 {
     __shared__ Errors of_threads[THREADS];
@@ -154,7 +154,7 @@ squared_error_bf16(const uint4 *__restrict__ original, const uint4 *__restrict__
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-squared_error_f16(const uint4 *__restrict__ original, const uint4 *__restrict__ decoded, u64 bytes,
+squared_error_f16(const u8 *__restrict__ original, const u8 *__restrict__ decoded, u64 bytes,
                   Errors *__restrict__ partial)
 {
     __shared__ Errors of_threads[THREADS];
@@ -162,7 +162,7 @@ squared_error_f16(const uint4 *__restrict__ original, const uint4 *__restrict__ 
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-squared_error_f32(const uint4 *__restrict__ original, const uint4 *__restrict__ decoded, u64 bytes,
+squared_error_f32(const u8 *__restrict__ original, const u8 *__restrict__ decoded, u64 bytes,
                   Errors *__restrict__ partial)
 {
     __shared__ Errors of_threads[THREADS];
@@ -200,7 +200,7 @@ struct Counters {
  * word of word_bytes (1, 2, 4 or 8) shifted right by `shift`. gridDim.y blocks share the bins. Of
  * blocks of 2^block_log2 pieces, one in 2^skip_log2 is counted, the first one included. */
 extern "C" __global__ void __launch_bounds__(THREADS)
-histogram(const uint4 *__restrict__ words, u64 bytes, u32 word_bytes, u32 shift, u32 mask, u32 bits,
+histogram(const u8 *__restrict__ words, u64 bytes, u32 word_bytes, u32 shift, u32 mask, u32 bits,
           u32 block_log2, u32 skip_log2, u32 *__restrict__ bins)
 {
     __shared__ u32 counts[1u << COUNTERS_LOG2];
@@ -217,7 +217,7 @@ histogram(const uint4 *__restrict__ words, u64 bytes, u32 word_bytes, u32 shift,
         const u64 index = (block << skip_log2 << block_log2) + (at - (block << block_log2));
         if (index >= pieces)
             break;
-        const uint4 piece = words[index];
+        const uint4 piece = ((const uint4 *)words)[index];
         const u64 low = (u64)piece.y << 32 | piece.x, high = (u64)piece.w << 32 | piece.z;
         for (u32 bit = shift; bit < 64; bit += word_bytes * 8) {
             counters.count((u32)(low >> bit) & mask);
@@ -227,7 +227,7 @@ histogram(const uint4 *__restrict__ words, u64 bytes, u32 word_bytes, u32 shift,
     const u32 rest = (u32)(bytes % 16) / word_bytes; /* words behind the last whole piece */
     const bool sampled = (pieces >> block_log2 & ((1u << skip_log2) - 1)) == 0;
     if (blockIdx.x == 0 && sampled && threadIdx.x < rest) {
-        const u8 *word = (const u8 *)(words + pieces) + threadIdx.x * word_bytes;
+        const u8 *word = words + pieces * 16 + threadIdx.x * word_bytes;
         u64 value = 0;
         for (u32 at = 0; at < word_bytes; at++)
             value |= (u64)word[at] << at * 8;

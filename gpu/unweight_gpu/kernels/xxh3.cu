@@ -100,7 +100,7 @@ __device__ __forceinline__ u64 mixed(const u8 *at, u32 secret)
 }
 
 /* The digest of up to 16 bytes. */
-__device__ __noinline__ u64 digest_of_few(const u8 *data, u32 length)
+__device__ __forceinline__ u64 digest_of_few(const u8 *data, u32 length)
 {
     if (length > 8) {
         const u64 low = secret_at(24) ^ secret_at(32) ^ u64_at(data);
@@ -122,7 +122,7 @@ __device__ __noinline__ u64 digest_of_few(const u8 *data, u32 length)
 }
 
 /* The digest of 17 to 240 bytes. */
-__device__ __noinline__ u64 digest_of_some(const u8 *data, u32 length)
+__device__ __forceinline__ u64 digest_of_some(const u8 *data, u32 length)
 {
     u64 sum = length * PRIME64_1;
     if (length <= 128) {
@@ -138,6 +138,12 @@ __device__ __noinline__ u64 digest_of_some(const u8 *data, u32 length)
     for (u32 at = 128; at + 16 <= length; at += 16)
         sum += mixed(data + at, at - 128 + 3);
     return avalanche(sum + mixed(data + length - 16, 136 - 17));
+}
+
+/* The digest of up to MEDIUM bytes, by any lane. */
+__device__ __noinline__ u64 digest_of_short(const u8 *data, u32 length)
+{
+    return length > 16 ? digest_of_some(data, length) : digest_of_few(data, length);
 }
 
 /* What a lane has found of what stripes add to accumulators. */
@@ -251,7 +257,7 @@ xxh3_ranges(const u8 *__restrict__ data, u64 total, const u64 *__restrict__ rang
         }
         digest = finished(accumulator, data + offset, length, share, lane);
     } else if (readable) {
-        digest = length > 16 ? digest_of_some(data + offset, (u32)length) : digest_of_few(data + offset, (u32)length);
+        digest = digest_of_short(data + offset, (u32)length);
     }
     if (lane == 0) {
         digests[range] = digest;
@@ -308,11 +314,13 @@ xxh3_chains(const u8 *__restrict__ data, u64 total, const u64 *__restrict__ rang
 {
     const u32 lane = threadIdx.x, range = blockIdx.x, index = lane % ACCUMULATORS;
     const u64 offset = ranges[range * 2ull], length = ranges[range * 2ull + 1], own = whole_blocks(length);
-    u32 code = length > MEDIUM && inside(offset, length, total) ? 0 : OUTSIDE;
+    u32 code = inside(offset, length, total) ? 0 : OUTSIDE;
     if (!code && !inside(firsts[range], own, blocks))
         code = NO_BLOCKS;
     u64 digest = 0;
-    if (!code) {
+    if (!code && length <= MEDIUM) {
+        digest = digest_of_short(data + offset, (u32)length);
+    } else if (!code) {
         const u64 *sum = sums + firsts[range] * ACCUMULATORS + index, secret = SECRET[16 + index];
         u64 accumulator = BEGIN[index], ahead[RUN], done = 0;
 #pragma unroll
