@@ -204,7 +204,7 @@ class Block:
 
     first_word: int
     count: int
-    words: Bytes
+    words: Bytes = field(default_factory=lambda: np.zeros(0, np.uint8))
     streams: dict[str, Bytes] = field(default_factory=dict)
     packed: dict[str, Bytes] = field(default_factory=dict)
     escape_counts: NDArray[np.uint64] | None = None

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any
+from typing import Any, cast
 
 from unweight_codecs.codec import SLOTS_IN_ORDER, Stage
 from unweight_codecs.errors import FormatError, ResourceError, UnweightError, quoted
@@ -115,13 +115,34 @@ def list_codecs() -> tuple[CodecInfo, ...]:
     return tuple(sorted(rows, key=lambda row: (SLOTS_IN_ORDER.index(row.slot), row.name)))
 
 
+def accelerator_names() -> tuple[str, ...]:
+    """Return the names of all registered accelerators, in order."""
+    return tuple(sorted({point.name for point in metadata.entry_points(group=ACCELERATOR_GROUP)}))
+
+
+def create_accelerator(name: str) -> object:
+    """Build the accelerator called ``name``; raises ResourceError when its package does not load.
+
+    What it must offer is said in ``accelerators.base``.
+    """
+    point = next(p for p in metadata.entry_points(group=ACCELERATOR_GROUP) if p.name == name)
+    try:
+        return cast("object", point.load()())
+    except Exception as error:  # a third-party package may fail in any way
+        raise ResourceError(
+            f"accelerator {quoted(name)} does not load: {type(error).__name__}: {error}",
+            hint="reinstall the package that brings it",
+        ) from error
+
+
 def list_accelerators() -> tuple[AcceleratorStatus, ...]:
     """Return all registered accelerators; one that fails to load is reported as unavailable."""
     rows = []
-    for point in sorted(metadata.entry_points(group=ACCELERATOR_GROUP), key=lambda p: p.name):
+    for name in accelerator_names():
         try:
-            available, detail = point.load()().probe()
+            available, detail = cast("Any", create_accelerator(name)).probe()
         except Exception as error:  # a third-party package may fail in any way
-            available, detail = False, f"{type(error).__name__}: {error}"
-        rows.append(AcceleratorStatus(point.name, available, detail))
+            cause = error.__cause__ or error
+            available, detail = False, f"{type(cause).__name__}: {cause}"
+        rows.append(AcceleratorStatus(name, available, detail))
     return tuple(rows)

@@ -1,16 +1,20 @@
-"""The CUDA accelerator: whether one can be used here. Kernels come with a later version."""
+"""The accelerator ``cuda``: whether a device can be used here, and an engine on it."""
 
+from collections.abc import Callable
 from typing import Final
+
+from unweight_codecs.accelerators import Engine
+from unweight_codecs.errors import ResourceError
 
 INSTALL_HINT: Final = "pip install 'unweight[gpu]'"
 
 
 class CudaAccelerator:
-    """A CUDA device through CuPy."""
+    """CUDA devices, through CuPy."""
 
     name: Final = "cuda"
 
-    def probe(self) -> tuple[bool, str]:
+    def probe(self, number: int = 0) -> tuple[bool, str]:
         """Return whether a device can be used, and a line that describes it or says why not.
 
         CuPy imports without a driver, so the device is asked for and not only the package.
@@ -21,6 +25,28 @@ class CudaAccelerator:
             return False, f"CuPy is not installed: {INSTALL_HINT}"
         if not cupy.cuda.is_available():
             return False, "CuPy finds no CUDA device or no driver"
-        properties = cupy.cuda.runtime.getDeviceProperties(0)
-        memory = properties["totalGlobalMem"] / 1e9
-        return True, f"{properties['name'].decode()}, {memory:.0f} GB, CuPy {cupy.__version__}"
+        runtime = cupy.cuda.runtime
+        try:
+            count = runtime.getDeviceCount()
+            if number >= count:
+                return False, f"there is no device {number}, only {count}"
+            with cupy.cuda.Device(number):
+                free, total = runtime.memGetInfo()
+            name = runtime.getDeviceProperties(number)["name"].decode()
+            driver = runtime.driverGetVersion()
+        except runtime.CUDARuntimeError as error:
+            return False, " ".join(str(error).split())
+        return True, (
+            f"{name}, {free / 1e9:.1f} of {total / 1e9:.1f} GB free, "
+            f"driver for CUDA {driver // 1000}.{driver % 1000 // 10}, CuPy {cupy.__version__}"
+        )
+
+    def open(self, number: int, threads: int, note: Callable[[str], None] | None) -> Engine:
+        """Return an engine; see ``Accelerator``. One thread of the host is enough to feed it."""
+        usable, detail = self.probe(number)
+        if not usable:
+            raise ResourceError(f"no CUDA device: {detail}", hint="--device cpu needs none")
+        from unweight_gpu.device import CudaDevice
+        from unweight_gpu.engine import CudaEngine
+
+        return CudaEngine(CudaDevice(number), f"cuda:{number}", note)

@@ -1,6 +1,5 @@
-"""A batch of coded chunks as kernels take it: coded bytes, parameters, tables, and who decodes what."""
+"""A batch of coded chunks as kernels take it: places, parameters, tables, and who does what."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,9 +11,20 @@ from unweight_codecs.entropy.directory import CODERS, parse_directory
 from unweight_codecs.errors import IntegrityError
 from unweight_codecs.kernels.base import ALPHABET, Bytes, Frequencies, padded
 from unweight_codecs.quantise.values import FLOATS
-from unweight_gpu.chunks import CHUNK, CODED, CONSTANT, EXPANDED, PACKED, STREAM, TEAM, TEAMS, TENSOR
+from unweight_gpu.chunks import (
+    CHUNK,
+    CODED,
+    CONSTANT,
+    EXPANDED,
+    PACKED,
+    STREAM,
+    TEAM,
+    TEAMS,
+    TENSOR,
+)
 
-ALIGNMENT: Final = 256  # of what begins in a buffer: that of device memory, and more than any load needs
+ALIGNMENT: Final = 256  # of what begins in a buffer, as of device memory itself
+
 _KIND_OF_CODER: Final = np.array(
     [{"raw": PACKED, "constant": CONSTANT, "rans": CODED}.get(name, PACKED) for name in CODERS],
     np.uint8,
@@ -49,8 +59,7 @@ class Batch:
     """Chunks of any tensors, to be decoded by a few launches.
 
     Attributes:
-        coded_at: Where the coded bytes of every block go; ``coded_bytes`` is the size of the buffer.
-        out_at: Where the words of every block come out; ``out_bytes`` is the size of the buffer.
+        out_at: Where the words of every block come out, in a buffer of ``out_bytes``.
         expanded_bytes: Size of the buffer of expanded streams.
         parameters: Scales, levels and factors of tensors.
         frequencies: Shape (tables, 256).
@@ -60,8 +69,6 @@ class Batch:
         block_of_chunk: The block whose chunk has each number.
     """
 
-    coded_at: tuple[int, ...]
-    coded_bytes: int
     out_at: tuple[int, ...]
     out_bytes: int
     expanded_bytes: int
@@ -76,20 +83,8 @@ class Batch:
     block_of_chunk: NDArray[np.int64]
 
 
-def batch_of(work: Sequence[tuple[Block, Model]]) -> Batch:
-    """Describe blocks to the kernels. None of them may have an ``obstacle``.
-
-    Raises IntegrityError for a directory that cannot be right. What lies in the chunks is left for
-    the kernels to check, as is every length.
-    """
-    builder = _Builder()
-    for block, model in work:
-        builder.add(block, model)
-    return builder.build()
-
-
 @dataclass(slots=True)
-class _Places:
+class Places:
     """Where things go in a buffer, one after the other, aligned."""
 
     end: int = 0
@@ -101,24 +96,29 @@ class _Places:
         return place
 
 
-class _Builder:
+class BatchBuilder:
+    """Collects blocks and describes them to the kernels. None of them may have an ``obstacle``."""
+
     def __init__(self) -> None:
-        self._coded, self._out, self._expanded = _Places(), _Places(), _Places()
-        self._parameters, self._blobs = _Places(), list[tuple[int, Bytes]]()
-        self._coded_at, self._out_at = list[int](), list[int]()
+        self._out, self._expanded = Places(), Places()
+        self._parameters, self._blobs = Places(), list[tuple[int, Bytes]]()
+        self._out_at = list[int]()
         self._tables, self._table_count = list[Frequencies](), 0
         self._tensors: dict[int, _Tensor] = {}
         self._chunks, self._streams = list[NDArray[np.void]](), list[NDArray[np.void]]()
         self._kernels, self._chunk_tables = list[str](), list[tuple[int, int]]()
         self._stream_tables, self._blocks = list[int](), list[int]()
 
-    def add(self, block: Block, model: Model) -> None:
+    def add(self, block: Block, model: Model, coded_at: int) -> None:
+        """Add a block whose coded bytes begin at ``coded_at`` of their buffer.
+
+        Raises IntegrityError for a directory that cannot be right. What lies in the chunks is left
+        for the kernels to check, as is every length.
+        """
         tensor = self._tensors.get(id(model)) or self._add_tensor(model)
         located = parse_directory(block, model)
         names = list(model.streams())
-        coded_at = self._coded.add(block.coded.size)
-        out_at = self._out.add(block.words.size)
-        self._coded_at.append(coded_at)
+        out_at = self._out.add(block.count * model.layout.word_bytes)
         self._out_at.append(out_at)
         chunks = np.zeros(len(located), CHUNK)
         number = np.arange(len(located)) + len(self._blocks)
@@ -151,7 +151,7 @@ class _Builder:
         if "escape" in names and np.any(located["coder"][:, names.index("escape")] != 0):
             raise IntegrityError("a chunk codes its escapes")
         self._chunks.append(chunks)
-        self._blocks += [len(self._coded_at) - 1] * len(located)
+        self._blocks += [len(self._out_at) - 1] * len(located)
         self._kernels += [tensor.kernel] * len(located)
         self._chunk_tables += self._tables_of(tensor, located, names)
 
@@ -179,7 +179,7 @@ class _Builder:
         chunks: NDArray[np.void],
         tables: NDArray[np.int64],
     ) -> None:
-        """Let streams that are coded be expanded first, a byte per value, and be read from there."""
+        """Let coded streams be expanded first, a byte per value, and be read from there."""
         for i in coded:
             count = int(chunks["count"][i])
             stream = np.zeros(1, STREAM)
@@ -232,7 +232,10 @@ class _Builder:
         record["down"], record["across"], record["rank"] = factors.weights.shape
         record["scale"] = factors.scale
         record["weights"] = self._add_blob(factors.weights.astype("<u2"))
-        record["left"], record["right"] = self._add_blob(factors.left), self._add_blob(factors.right)
+        record["left"], record["right"] = (
+            self._add_blob(factors.left),
+            self._add_blob(factors.right),
+        )
 
     def _add_tables(self, rows: Frequencies) -> tuple[int, int]:
         first = self._table_count
@@ -247,6 +250,7 @@ class _Builder:
         return place
 
     def build(self) -> Batch:
+        """Return the batch of all blocks added."""
         parameters = np.zeros(self._parameters.end, np.uint8)
         for place, data in self._blobs:
             parameters[place : place + data.size] = data
@@ -254,8 +258,6 @@ class _Builder:
         streams, stream_teams = self._stream_teams()
         tables = self._tables or [np.zeros((0, ALPHABET), np.uint16)]
         return Batch(
-            coded_at=tuple(self._coded_at),
-            coded_bytes=self._coded.end,
             out_at=tuple(self._out_at),
             out_bytes=self._out.end,
             expanded_bytes=self._expanded.end,

@@ -1,16 +1,13 @@
 """Decode batches of chunks on a device."""
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unweight_codecs.codec import Block, Model
-from unweight_codecs.errors import IntegrityError, quoted
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.errors import IntegrityError
 from unweight_gpu import kernels
-from unweight_gpu.batch import Batch, batch_of
+from unweight_gpu.batch import Batch
 from unweight_gpu.chunks import STATUSES, TEAM
 from unweight_gpu.device import Array, Device
 
@@ -40,13 +37,13 @@ class Decoder:
         )
         buffers: tuple[Any, ...] = (
             coded,
-            np.uint64(batch.coded_bytes),
+            np.uint64(coded.nbytes),
             parameters,
             np.uint64(batch.parameters.size),
             expanded,
             np.uint64(batch.expanded_bytes),
             out,
-            np.uint64(batch.out_bytes),
+            np.uint64(out.nbytes),
             frequencies,
             np.uint32(len(batch.frequencies)),
             status,
@@ -63,31 +60,12 @@ class Decoder:
             function((launch.teams,), (_THREADS,), (mine, chunks, tensors, *buffers))
         return status
 
-    def decode(self, work: Sequence[tuple[Block, Model]]) -> None:
-        """Decode the chunks of blocks into their words; raises IntegrityError for damaged ones."""
-        batch = batch_of(work)
-        coded = np.zeros(batch.coded_bytes, np.uint8)
-        for (block, _), at in zip(work, batch.coded_at, strict=True):
-            coded[at : at + block.coded.size] = block.coded
-        out = self._device.empty(batch.out_bytes, np.uint8)
-        status = self._launch_and_wait(batch, coded, out)
-        check(batch, status, work)
-        words = self._device.to_host(out)
-        for (block, _), at in zip(work, batch.out_at, strict=True):
-            block.words[:] = words[at : at + block.words.size]
 
-    def _launch_and_wait(self, batch: Batch, coded: Bytes, out: Array) -> NDArray[np.uint32]:
-        return self._device.to_host(self.launch(batch, self._device.array(coded), out))
-
-
-def check(batch: Batch, status: NDArray[np.uint32], work: Sequence[tuple[Block, Model]]) -> None:
-    """Raise IntegrityError for the first chunk that kernels found to be damaged."""
+def damage(batch: Batch, status: NDArray[np.uint32]) -> tuple[int, IntegrityError] | None:
+    """Return the first block that kernels found to be damaged, and what to say about it."""
     wrong = np.flatnonzero(status[: len(batch.block_of_chunk)])
     if not wrong.size:
-        return
+        return None
     number = int(wrong[0])
-    block, model = work[int(batch.block_of_chunk[number])]
-    what = STATUSES[int(status[number])]
-    chunk = number - int(np.searchsorted(batch.block_of_chunk, batch.block_of_chunk[number]))
-    chunk += block.first_word // model.chunk_words
-    raise IntegrityError(f"tensor {quoted(model.spec.name)}: chunk {chunk}: {what}")
+    block = int(batch.block_of_chunk[number])
+    return block, IntegrityError(STATUSES[int(status[number])])

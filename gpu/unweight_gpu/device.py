@@ -1,11 +1,17 @@
 """A CUDA device, through CuPy."""
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-Array = Any  # an array on a device; slices of it are arrays too
+from unweight_codecs.errors import ResourceError
+from unweight_codecs.kernels.base import Bytes
+
+Handle = Any  # an object of CuPy, which has no types
+Array = Handle  # an array on a device; slices of it are arrays too
 
 
 class Function(Protocol):
@@ -16,7 +22,6 @@ class Function(Protocol):
         grid: tuple[int, ...],
         block: tuple[int, ...],
         args: tuple[Any, ...],
-        *,
         shared_mem: int = 0,
     ) -> None:
         """Start the kernel. Arguments are arrays on the device and NumPy scalars."""
@@ -31,8 +36,20 @@ class Module(Protocol):
         ...
 
 
+class Queue(Protocol):
+    """An order of work: copies and kernels wait for those before them, not for other queues."""
+
+    def current(self) -> AbstractContextManager[None]:
+        """Let everything that is started inside the context go to this queue."""
+        ...
+
+    def wait(self) -> None:
+        """Wait until all work in the queue is done."""
+        ...
+
+
 class Device(Protocol):
-    """What the kernels' hosts need of a device: CuPy has it, and so has the simulator of the tests."""
+    """What launches kernels: CuPy, or a simulator. Its failures are ResourceErrors."""
 
     def array(self, values: NDArray[Any]) -> Array:
         """Copy an array to the device."""
@@ -51,32 +68,130 @@ class Device(Protocol):
         ...
 
 
+class StreamingDevice(Device, Protocol):
+    """A device that copies and computes while its host does something else."""
+
+    def queue(self) -> Queue:
+        """Return a new queue."""
+        ...
+
+    def pinned(self, nbytes: int) -> Bytes:
+        """Return memory of the host that the device copies from and to on its own."""
+        ...
+
+    def upload(self, source: Bytes, target: Array) -> None:
+        """Start copying bytes from pinned memory."""
+        ...
+
+    def download(self, source: Array, target: Bytes) -> None:
+        """Start copying bytes to pinned memory."""
+        ...
+
+
+@contextmanager
+def device_errors() -> Iterator[None]:
+    """Turn what CuPy raises into a ResourceError of one line."""
+    try:
+        yield
+    except MemoryError as error:  # CuPy's OutOfMemoryError is one
+        raise ResourceError(
+            f"the device has too little memory: {_line(error)}",
+            hint="--device cpu needs none of it",
+        ) from error
+    except (RuntimeError, OSError, ImportError) as error:  # of the runtime, the driver, NVRTC
+        raise ResourceError(f"the device fails: {_line(error)}", hint="try --device cpu") from error
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:160] or type(error).__name__
+
+
+class CudaQueue:
+    """A CUDA stream."""
+
+    def __init__(self, device: Handle, stream: Handle) -> None:
+        self._device, self._stream = device, stream
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Make the stream the current one."""
+        with self._device, self._stream:
+            yield
+
+    def wait(self) -> None:
+        """Synchronise with the stream."""
+        with device_errors():
+            self._stream.synchronize()
+
+
 class CudaDevice:
     """The device of a number, through CuPy, which is imported here and not before."""
 
     def __init__(self, number: int = 0) -> None:
         import cupy
+        import cupyx
 
         self.number = number
-        self._cupy = cupy
+        self._cupy, self._cupyx = cupy, cupyx
         self._device = cupy.cuda.Device(number)
+
+    @contextmanager
+    def _current(self) -> Iterator[None]:
+        with device_errors(), self._device:
+            yield
 
     def array(self, values: NDArray[Any]) -> Array:
         """Copy an array to the device."""
-        with self._device:
+        with self._current():
             return self._cupy.asarray(values)
 
     def empty(self, shape: int | tuple[int, ...], dtype: DTypeLike) -> Array:
         """Return an array on the device whose values are not defined."""
-        with self._device:
+        with self._current():
             return self._cupy.empty(shape, dtype)
 
     def to_host(self, values: Array) -> NDArray[Any]:
         """Copy an array from the device, after all kernels that were started before."""
-        with self._device:
+        with self._current():
             return np.asarray(self._cupy.asnumpy(values))
 
     def load(self, source: str) -> Module:
         """Compile CUDA C. Products and sums are not fused, so that results are those of any CPU."""
-        with self._device:
-            return self._cupy.RawModule(code=source, options=("-std=c++17", "--fmad=false"))
+        with self._current():
+            return _CudaModule(
+                self._cupy.RawModule(code=source, options=("-std=c++17", "--fmad=false"))
+            )
+
+    def queue(self) -> Queue:
+        """Return a stream that does not wait for the default one."""
+        with self._current():
+            return CudaQueue(self._device, self._cupy.cuda.Stream(non_blocking=True))
+
+    def pinned(self, nbytes: int) -> Bytes:
+        """Return page-locked memory."""
+        with self._current():
+            return np.asarray(self._cupyx.empty_pinned(nbytes, np.uint8))
+
+    def upload(self, source: Bytes, target: Array) -> None:
+        """Copy in the current stream."""
+        with self._current():
+            target.set(source, stream=self._cupy.cuda.get_current_stream())
+
+    def download(self, source: Array, target: Bytes) -> None:
+        """Copy in the current stream."""
+        with self._current():
+            stream = self._cupy.cuda.get_current_stream()
+            source.get(stream=stream, out=target, blocking=False)
+
+
+class _CudaModule:
+    """A ``RawModule`` whose failures are ResourceErrors; CuPy compiles it when it is first used."""
+
+    def __init__(self, module: Handle) -> None:
+        self._module = module
+
+    def get_function(self, name: str) -> Function:
+        """Return a kernel by name."""
+        with device_errors():
+            function: Function = self._module.get_function(name)
+        return function

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs import payload
+from unweight_codecs.accelerators import Span
+from unweight_codecs.accelerators.cpu import decode_on_host
 from unweight_codecs.archive.header import read_manifest
 from unweight_codecs.codec import Block, Model
 from unweight_codecs.containers.base import ContainerIndex, FileSource, TensorEntry
@@ -130,18 +132,50 @@ class ArchiveReader:
         """Return the first chunk of every span of a coded tensor."""
         return range(0, head.model.chunks, SPAN_CHUNKS)
 
+    def span(self, head: CodedHead, first_chunk: int, chunks: int = SPAN_CHUNKS) -> Span:
+        """Return ``chunks`` chunks from ``first_chunk``, fewer at the end, not yet decoded."""
+        model = head.model
+        last = min(first_chunk + chunks, model.chunks)
+        begin = int(head.ends[first_chunk - 1]) if first_chunk else 0
+        first_word = first_chunk * model.chunk_words
+        count = min(last * model.chunk_words, model.layout.words) - first_word
+        directory = head.directory[first_chunk:last]
+
+        def failed(error: UnweightError) -> UnweightError:
+            return self._in_tensor(error, head)
+
+        def read(coded: Bytes) -> Block:
+            try:
+                self._source.read_into(head.chunks_offset + begin, coded.data)
+            except UnweightError as error:
+                raise failed(error) from None
+            return Block(first_word, count, coded=coded, directory=directory)
+
+        def decode(block: Block) -> None:
+            block.words = buffers.empty(count * model.layout.word_bytes)
+            try:
+                head.pipeline.decode(block, model)
+            except UnweightError as error:
+                raise failed(error) from None
+
+        return Span(
+            model=model,
+            directory=directory,
+            coded_bytes=int(head.ends[last - 1]) - begin,
+            words_bytes=count * model.layout.word_bytes,
+            read=read,
+            decode=decode,
+            failed=failed,
+        )
+
     def decode(self, head: CodedHead, first_chunk: int, chunks: int = SPAN_CHUNKS) -> Bytes:
         """Return the original bytes of ``chunks`` chunks from ``first_chunk``, fewer at the end."""
-        block = self._block(head, first_chunk, chunks)
-        try:
-            head.pipeline.decode(block, head.model)
-        except UnweightError as error:
-            raise self._in_tensor(error, head) from None
-        return block.words
+        return decode_on_host(self.span(head, first_chunk, chunks)).words
 
     def streams(self, head: CodedHead, chunk: int) -> dict[str, Bytes]:
         """Return the streams of one chunk, one value per word where they are no escapes."""
-        block = self._block(head, chunk, 1)
+        span = self.span(head, chunk, 1)
+        block = span.read(buffers.empty(span.coded_bytes))
         pack = head.pipeline.stages[-1]
         try:
             for stage in head.pipeline.stages:
@@ -150,22 +184,6 @@ class ArchiveReader:
         except UnweightError as error:
             raise self._in_tensor(error, head) from None
         return block.streams | {"symbol": block.streams["symbol"][: block.count]}
-
-    def _block(self, head: CodedHead, first_chunk: int, chunks: int) -> Block:
-        """Read the coded bytes of some chunks."""
-        model = head.model
-        last = min(first_chunk + chunks, model.chunks)
-        begin = int(head.ends[first_chunk - 1]) if first_chunk else 0
-        coded = buffers.empty(int(head.ends[last - 1]) - begin)
-        first_word = first_chunk * model.chunk_words
-        count = min(last * model.chunk_words, model.layout.words) - first_word
-        words = buffers.empty(count * model.layout.word_bytes)
-        directory = head.directory[first_chunk:last]
-        try:
-            self._source.read_into(head.chunks_offset + begin, coded.data)
-        except UnweightError as error:
-            raise self._in_tensor(error, head) from None
-        return Block(first_word, count, words, coded=coded, directory=directory)
 
     def _in_tensor(self, error: UnweightError, head: CodedHead) -> UnweightError:
         error.message = f"tensor {quoted(head.model.spec.name)}: {error.message}"

@@ -28,11 +28,11 @@ from unweight_codecs.operations.files import (
     open_job,
     target_directory,
 )
-from unweight_codecs.operations.parallel import Workers
 from unweight_codecs.operations.progress import Progress
 from unweight_codecs.operations.report import FileReport, OperationReport, TensorReport
 from unweight_codecs.operations.tensor_rows import STORED
 from unweight_codecs.output import atomic_file, check_space
+from unweight_codecs.parallel import Workers
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import DEFAULT, SMALLEST
 from unweight_codecs.quantise.values import may_change

@@ -1,15 +1,16 @@
 """Restore the original of an Unweight file or directory."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from unweight_codecs.accelerators import Engine, Piece, open_engine
+from unweight_codecs.accelerators.choice import CPU, ignored
 from unweight_codecs.archive import ArchiveReader, is_archive
 from unweight_codecs.containers.base import FileSource
 from unweight_codecs.containers.sniff import read_index
 from unweight_codecs.errors import FormatError
-from unweight_codecs.kernels import active_kernel
-from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.operations.files import (
     Job,
     check_job_target,
@@ -17,7 +18,6 @@ from unweight_codecs.operations.files import (
     restored_name,
     target_directory,
 )
-from unweight_codecs.operations.parallel import Workers
 from unweight_codecs.operations.progress import Progress
 from unweight_codecs.operations.report import FileReport, OperationReport
 from unweight_codecs.operations.restore import check_structure, restore
@@ -81,16 +81,26 @@ def open_archives(source: Path) -> ArchiveJob:
 
 
 def decompress(
-    source: Path, target: Path | None, *, threads: int, force: bool, progress: Progress
+    source: Path,
+    target: Path | None,
+    *,
+    threads: int,
+    force: bool,
+    progress: Progress,
+    device: str = CPU,
+    note: Callable[[str], None] = ignored,
 ) -> OperationReport:
-    """Restore ``source`` to ``target``, which appears only if every digest holds."""
+    """Restore ``source`` to ``target``, which appears only if every digest holds.
+
+    ``device`` is what decodes, ``note`` is told what a user should know; see ``open_engine``.
+    """
     started, cpu_started = time.perf_counter(), time.process_time()
     found = open_archives(source)
     target = target or restored_name(source)
     check_job_target(found.job, target, force=force)
     needed = found.check()
     check_space(target, needed)
-    with Workers(threads) as workers:
+    with open_engine(device, threads, note) as engine:
         progress.begin("decompress", needed)
         files = []
         with target_directory(found.job, target, force=force) as folder:
@@ -99,7 +109,7 @@ def decompress(
             for path, name in found.archives:
                 output = folder / name if found.job.is_directory else target
                 shown = target / name if found.job.is_directory else target
-                files.append(_decompress_file(path, output, shown, workers, progress, force=force))
+                files.append(_decompress_file(path, output, shown, engine, progress, force=force))
             progress.finish()
         carried_bytes = found.carried_bytes
         return OperationReport(
@@ -113,24 +123,24 @@ def decompress(
             target_bytes=needed,
             seconds=time.perf_counter() - started,
             cpu_seconds=time.process_time() - cpu_started,
-            threads=workers.threads,
-            kernel=active_kernel(),
+            threads=engine.threads,
+            kernel=engine.name,
             verified=found.checked(files, "copied, not checked"),
         )
 
 
 def _decompress_file(
-    path: Path, output: Path, shown: Path, workers: Workers, progress: Progress, *, force: bool
+    path: Path, output: Path, shown: Path, engine: Engine, progress: Progress, *, force: bool
 ) -> FileReport:
     with ArchiveReader(path) as archive:
         source = archive.manifest.source
         with atomic_file(output, source.size, shown, force=force) as file:
 
-            def sink(data: Bytes) -> None:
-                write_all(file, data.data)
-                progress.advance(data.size)
+            def sink(piece: Piece) -> None:
+                write_all(file, piece.words.data)
+                progress.advance(piece.words.size)
 
-            restore(archive, workers, sink)
+            restore(archive, engine, sink)
             progress.advance(0)
         return FileReport(
             str(path),

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import xxhash
 
+from unweight_codecs.accelerators import Engine, HostPiece, Piece, Span
 from unweight_codecs.archive import ArchiveReader
 from unweight_codecs.archive.reader import STORED_SPAN
 from unweight_codecs.containers.base import TensorEntry
 from unweight_codecs.errors import IntegrityError, quoted
-from unweight_codecs.kernels.base import Bytes
-from unweight_codecs.operations.parallel import Workers
 
 
 def check_structure(archive: ArchiveReader) -> None:
@@ -23,8 +22,8 @@ def check_structure(archive: ArchiveReader) -> None:
 
 def restore(
     archive: ArchiveReader,
-    workers: Workers,
-    sink: Callable[[Bytes], None],
+    engine: Engine,
+    sink: Callable[[Piece], None],
     on_tensor: Callable[[TensorEntry], None] = lambda entry: None,
 ) -> None:
     """Hand the original file to ``sink``, piece by piece.
@@ -34,25 +33,27 @@ def restore(
     """
     whole = hashlib.sha256()
 
-    def emit(data: Bytes) -> None:
-        whole.update(data.data)
-        sink(data)
+    def emit(piece: Piece) -> None:
+        whole.update(piece.words.data)
+        sink(piece)
 
-    emit(np.frombuffer(archive.manifest.source.header, np.uint8))
+    emit(HostPiece(np.frombuffer(archive.manifest.source.header, np.uint8)))
     gaps = archive.manifest.gaps()
-    emit(next(gaps))
+    emit(HostPiece(next(gaps)))
+    decoded = engine.decode(_coded_spans(archive))
     for source, here in archive.tensors():
         on_tensor(source)
         digest = xxhash.xxh3_64()
-        for piece in _pieces(archive, source, here, workers):
-            digest.update(piece.data)
+        coded = archive.is_coded(source.spec.name)
+        for piece in next(decoded) if coded else _stored_pieces(archive, here):
+            digest.update(piece.words.data)
             emit(piece)
         if digest.hexdigest() != archive.manifest.digest_of(source.spec.name):
             raise IntegrityError(
                 f"{archive.path}: tensor {quoted(source.spec.name)}: wrong digest",
                 hint="the file is damaged: download or copy it again",
             )
-        emit(next(gaps))
+        emit(HostPiece(next(gaps)))
     if whole.hexdigest() != archive.manifest.expected_sha256:
         raise IntegrityError(
             f"{archive.path}: the restored file has another SHA-256 than it must have",
@@ -60,12 +61,14 @@ def restore(
         )
 
 
-def _pieces(
-    archive: ArchiveReader, source: TensorEntry, here: TensorEntry, workers: Workers
-) -> Iterator[Bytes]:
-    if archive.is_coded(source.spec.name):
-        head = archive.head(source, here)
-        yield from workers.ordered(lambda chunk: archive.decode(head, chunk), archive.spans(head))
-        return
+def _coded_spans(archive: ArchiveReader) -> Iterator[list[Span]]:
+    """Yield the spans of every coded tensor, in order."""
+    for source, here in archive.tensors():
+        if archive.is_coded(source.spec.name):
+            head = archive.head(source, here)
+            yield [archive.span(head, chunk) for chunk in archive.spans(head)]
+
+
+def _stored_pieces(archive: ArchiveReader, here: TensorEntry) -> Iterator[Piece]:
     for start in range(0, here.nbytes, STORED_SPAN):
-        yield archive.read_stored(here, start, min(STORED_SPAN, here.nbytes - start))
+        yield HostPiece(archive.read_stored(here, start, min(STORED_SPAN, here.nbytes - start)))

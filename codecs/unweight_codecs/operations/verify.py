@@ -3,37 +3,44 @@
 import hashlib
 import math
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from unweight_codecs.accelerators import Engine, Piece, open_engine
+from unweight_codecs.accelerators.choice import CPU, ignored
 from unweight_codecs.archive import ArchiveReader
 from unweight_codecs.containers.base import FileSource, TensorEntry
 from unweight_codecs.containers.snapshot import is_index_path
 from unweight_codecs.errors import IntegrityError, QualityGateError, UsageError, quoted
-from unweight_codecs.kernels import active_kernel
 from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.operations.decompress import ArchiveJob, open_archives
 from unweight_codecs.operations.files import Job, is_ignored
-from unweight_codecs.operations.parallel import Workers
 from unweight_codecs.operations.progress import Progress
 from unweight_codecs.operations.report import FileReport, OperationReport, TensorReport
 from unweight_codecs.operations.restore import restore
 from unweight_codecs.operations.tensor_rows import tensor_rows
-from unweight_codecs.quantise.levels import squared_error
 
 _COMPARE_BYTES = 1 << 20
 
 
 def verify(
-    source: Path, against: Path | None, *, threads: int, progress: Progress
+    source: Path,
+    against: Path | None,
+    *,
+    threads: int,
+    progress: Progress,
+    device: str = CPU,
+    note: Callable[[str], None] = ignored,
 ) -> OperationReport:
     """Decode everything and check every checksum and digest, without output.
 
     With ``against``, the original file or directory is compared bit by bit as well, carried files
     included; an index stands for itself and its shards. Tensors that were changed are compared with
-    their error bound instead. Raises IntegrityError at the first difference, QualityGateError for
+    their error bound instead. ``device`` decodes and compares, ``note`` is told what a user should
+    know; see ``open_engine``. Raises IntegrityError at the first difference, QualityGateError for
     an error above the bound.
     """
     started, cpu_started = time.perf_counter(), time.process_time()
@@ -41,12 +48,12 @@ def verify(
     if against is not None:
         _check_comparable(found.job, against)
     total = found.check()
-    with Workers(threads) as workers:
+    with open_engine(device, threads, note) as engine:
         progress.begin("verify", total)
         files = []
         for path, name in found.archives:
             original = _original_of(found.job, name, against) if against else None
-            files.append(_verify_file(path, original, workers, progress))
+            files.append(_verify_file(path, original, engine, progress))
         if against is not None:
             _compare_carried(found, against)
         progress.finish()
@@ -62,8 +69,8 @@ def verify(
             target_bytes=total,
             seconds=time.perf_counter() - started,
             cpu_seconds=time.process_time() - cpu_started,
-            threads=workers.threads,
-            kernel=active_kernel(),
+            threads=engine.threads,
+            kernel=engine.name,
             verified=_against(files) if against else found.checked(files, "not checked"),
         )
 
@@ -103,18 +110,18 @@ def _original_of(job: Job, name: PurePosixPath, against: Path) -> Path:
 
 
 def _verify_file(
-    path: Path, original: Path | None, workers: Workers, progress: Progress
+    path: Path, original: Path | None, engine: Engine, progress: Progress
 ) -> FileReport:
     with ArchiveReader(path) as archive:
         comparison = _Comparison(archive, original) if original else None
 
-        def sink(data: Bytes) -> None:
+        def sink(piece: Piece) -> None:
             if comparison:
-                comparison.take(data)
-            progress.advance(data.size)
+                comparison.take(piece)
+            progress.advance(piece.words.size)
 
         try:
-            restore(archive, workers, sink, comparison.enter if comparison else lambda entry: None)
+            restore(archive, engine, sink, comparison.enter if comparison else lambda entry: None)
             if comparison:
                 comparison.finish()
         finally:
@@ -162,33 +169,38 @@ class _Comparison:
         self._end = entry.offset + entry.nbytes
         self._tensor, self._where = entry, f"tensor {quoted(entry.spec.name)}"
 
-    def take(self, data: Bytes) -> None:
+    def take(self, piece: Piece) -> None:
         """Compare the next bytes."""
-        original = np.empty_like(data)
+        original = np.empty_like(piece.words)
         self._original.read_into(self._at, original.data)
         if self._whole is not None:
             self._whole.update(original.data)
         if self._tensor and self._allowed() and self._at < self._end:
-            try:
-                square, error, largest = squared_error(original, data, self._tensor.spec.dtype)
-            except IntegrityError as problem:
-                raise IntegrityError(
-                    f"{self._archive.path}: differs from {self._original.path} in {self._where}: "
-                    f"{problem.message}"
-                ) from None
-            self._sums = (
-                self._sums[0] + square,
-                self._sums[1] + error,
-                max(self._sums[2], largest),
-            )
-        elif not np.array_equal(original, data):
-            byte = self._at + int(np.argmax(original != data))
-            inside = byte - (self._tensor.offset if self._tensor else 0)
+            self._measure(piece, original, self._tensor.spec.dtype)
+        else:
+            self._compare(piece, original)
+        self._at += original.size
+
+    def _measure(self, piece: Piece, original: Bytes, dtype: str) -> None:
+        try:
+            square, error, largest = piece.squared_error(original, dtype)
+        except IntegrityError as problem:
             raise IntegrityError(
-                f"{self._archive.path}: differs from {self._original.path} in {self._where}, "
-                f"first at its byte {inside} (byte {byte} of the file)"
-            )
-        self._at += data.size
+                f"{self._archive.path}: differs from {self._original.path} in {self._where}: "
+                f"{problem.message}"
+            ) from None
+        self._sums = self._sums[0] + square, self._sums[1] + error, max(self._sums[2], largest)
+
+    def _compare(self, piece: Piece, original: Bytes) -> None:
+        different = piece.first_difference(original)
+        if different is None:
+            return
+        byte = self._at + different
+        inside = byte - (self._tensor.offset if self._tensor else 0)
+        raise IntegrityError(
+            f"{self._archive.path}: differs from {self._original.path} in {self._where}, "
+            f"first at its byte {inside} (byte {byte} of the file)"
+        )
 
     def _allowed(self) -> float:
         coded = self._archive.manifest.coded.get(self._tensor.spec.name) if self._tensor else None

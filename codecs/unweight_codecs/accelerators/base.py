@@ -1,0 +1,105 @@
+"""What an accelerator must offer. They register in the group ``unweight.accelerators``."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweight_codecs.codec import Block, Model
+from unweight_codecs.errors import UnweightError
+from unweight_codecs.kernels.base import Bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A run of chunks of one tensor, still in its file.
+
+    Attributes:
+        model: Of the tensor.
+        directory: The rows of the chunks.
+        coded_bytes: What they take in the file.
+        words_bytes: What they decode to.
+        read: Reads the coded bytes into a buffer of that size and returns a block to be decoded.
+        decode: Decodes that block on the processor, with all checks.
+        failed: Completes an error with the file and tensor.
+    """
+
+    model: Model
+    directory: NDArray[np.void]
+    coded_bytes: int
+    words_bytes: int
+    read: Callable[[Bytes], Block]
+    decode: Callable[[Block], None]
+    failed: Callable[[UnweightError], UnweightError]
+
+
+class Piece(Protocol):
+    """Some restored bytes. They are there until a piece of the next tensor but one is asked for."""
+
+    @property
+    def words(self) -> Bytes:
+        """The bytes, in the memory of the host."""
+        ...
+
+    def first_difference(self, original: Bytes) -> int | None:
+        """Return the position of the first byte that differs from as many others; None if none."""
+        ...
+
+    def squared_error(self, original: Bytes, dtype: str) -> tuple[float, float, float]:
+        """Return sums of squares of the finite original and of the error, and the largest error.
+
+        Raises IntegrityError for a word that is not finite and differs.
+        """
+        ...
+
+
+class Engine(Protocol):
+    """Decodes and compares on one device. Leaving its context frees what it holds."""
+
+    @property
+    def name(self) -> str:
+        """What decodes, for reports."""
+        ...
+
+    @property
+    def threads(self) -> int:
+        """Threads of the host that take part."""
+        ...
+
+    def decode(self, tensors: Iterable[Sequence[Span]]) -> Iterator[Iterator[Piece]]:
+        """Yield for each tensor the pieces that its spans decode to, in order.
+
+        The pieces of a tensor must be taken before the next one is asked for. Raises IntegrityError
+        for damaged chunks.
+        """
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class Accelerator(Protocol):
+    """A kind of device that can take over work from the processor."""
+
+    name: str
+
+    def probe(self, number: int = 0) -> tuple[bool, str]:
+        """Return whether a device can be used, and a line that describes it or says why not."""
+        ...
+
+    def open(self, number: int, threads: int, note: Callable[[str], None] | None) -> Engine:
+        """Return an engine on the device of a number; raises ResourceError when it is not there.
+
+        With ``note`` the engine goes on without the device if it fails, and says so; otherwise it
+        raises.
+        """
+        ...

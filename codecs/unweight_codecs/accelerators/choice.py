@@ -1,0 +1,57 @@
+"""From the name of a device to what decodes there."""
+
+from collections.abc import Callable
+from typing import Final, cast
+
+from unweight_codecs import registry
+from unweight_codecs.accelerators.base import Accelerator, Engine
+from unweight_codecs.accelerators.cpu import CpuEngine
+from unweight_codecs.errors import ResourceError, UsageError, quoted
+
+CPU: Final = "cpu"
+AUTO: Final = "auto"
+
+
+def ignored(note: str) -> None:
+    """Drop a note."""
+
+
+def open_engine(device: str, threads: int, note: Callable[[str], None] = ignored) -> Engine:
+    """Return what decodes on ``device``: ``cpu``, ``auto``, or the name of an accelerator.
+
+    ``auto`` takes the first accelerator that can be used, and the processor with a note why if none
+    can; ``cuda:1`` is the second device of its kind. Raises UsageError for a name that says
+    nothing, ResourceError for a device that cannot be used.
+    """
+    if device == CPU:
+        return CpuEngine(threads)
+    if device == AUTO:
+        return _first_usable(threads, note)
+    name, separator, number = device.partition(":")
+    if name not in registry.accelerator_names() or (separator and not _is_number(number)):
+        names = ", ".join((AUTO, CPU, *(f"{n}, {n}:N" for n in registry.accelerator_names())))
+        raise UsageError(f"--device: no such device: {quoted(device)}", hint=f"one of {names}")
+    return _load(name).open(int(number or 0), threads, None)
+
+
+def _first_usable(threads: int, note: Callable[[str], None]) -> Engine:
+    reasons = []
+    for name in registry.accelerator_names():
+        try:
+            accelerator = _load(name)
+            usable, detail = accelerator.probe()
+        except ResourceError as error:
+            usable, detail = False, error.message
+        if usable:
+            return accelerator.open(0, threads, note)
+        reasons.append(f"{name}: {detail}")
+    note("decoding on the processor: " + ("; ".join(reasons) or "no accelerator is installed"))
+    return CpuEngine(threads)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 3
+
+
+def _load(name: str) -> Accelerator:
+    return cast("Accelerator", registry.create_accelerator(name))
