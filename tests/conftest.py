@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from unweight_codecs import payload
-from unweight_codecs.archive.reader import SPAN_CHUNKS
+from unweight_codecs.accelerators.cpu import SPAN_CHUNKS
 from unweight_codecs.codec import Block
 from unweight_codecs.containers.safetensors import header_bytes
 from unweight_codecs.kernels import ENVIRONMENT_VARIABLE, _choose, kernel_status, library

@@ -20,13 +20,15 @@ from unweight_codecs.accelerators.cpu import decode_on_host
 from unweight_codecs.entropy.directory import chunk_lengths
 from unweight_codecs.errors import IntegrityError, ResourceError
 from unweight_codecs.kernels.base import Bytes
-from unweight_gpu.batch import ALIGNMENT, Batch, BatchBuilder, Places, obstacle
+from unweight_gpu.batch import Batch, BatchBuilder, obstacle
 from unweight_gpu.checksums import Checksums
 from unweight_gpu.decoder import Decoder, damage
 from unweight_gpu.device import Array, StreamingDevice
+from unweight_gpu.tensors import ALIGNMENT, Places
 from unweight_gpu.verification import Verifier
 
 BATCH_BYTES: Final = 1 << 28  # of words; a layer of a model of 8 billion weights takes 0.4 GB
+SPAN_CHUNKS: Final = 128
 _SLOTS: Final = 2  # batches under way
 
 
@@ -113,6 +115,11 @@ class CudaEngine:
     def threads(self) -> int:
         """The thread that reads, and feeds the device."""
         return 1
+
+    @property
+    def span_chunks(self) -> int:
+        """Many, since describing a span to the device takes a while."""
+        return SPAN_CHUNKS
 
     def decode(self, tensors: Iterable[Sequence[Span]]) -> Iterator[Iterator[Piece]]:
         """Decode in batches that know no tensors, then deal out the pieces."""

@@ -69,6 +69,11 @@ class Engine(Protocol):
         """Threads of the host that take part."""
         ...
 
+    @property
+    def span_chunks(self) -> int:
+        """How many chunks a span should have."""
+        ...
+
     def decode(self, tensors: Iterable[Sequence[Span]]) -> Iterator[Iterator[Piece]]:
         """Yield for each tensor the pieces that its spans decode to, in order.
 

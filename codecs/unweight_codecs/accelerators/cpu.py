@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from unweight_codecs.kernels import active_kernel, buffers
 from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.parallel import Workers
 from unweight_codecs.quantise.levels import squared_error
+
+SPAN_CHUNKS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,11 @@ class CpuEngine:
     def threads(self) -> int:
         """Threads that decode."""
         return self._workers.threads
+
+    @property
+    def span_chunks(self) -> int:
+        """Enough to decode chunks in pairs, and few enough to stay in the processor's caches."""
+        return SPAN_CHUNKS
 
     def decode(self, tensors: Iterable[Sequence[Span]]) -> Iterator[Iterator[Piece]]:
         """Decode the spans of a tensor side by side."""

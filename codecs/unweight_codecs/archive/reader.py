@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from unweight_codecs import payload
 from unweight_codecs.accelerators import Span
-from unweight_codecs.accelerators.cpu import decode_on_host
+from unweight_codecs.accelerators.cpu import SPAN_CHUNKS, decode_on_host
 from unweight_codecs.archive.header import read_manifest
 from unweight_codecs.codec import Block, Model
 from unweight_codecs.containers.base import ContainerIndex, FileSource, TensorEntry
@@ -22,7 +22,6 @@ from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.manifest import MANIFEST_KEY, Manifest
 from unweight_codecs.pipeline import Pipeline, pipeline_from_dict
 
-SPAN_CHUNKS = 8
 STORED_SPAN = 1 << 21
 
 
@@ -128,9 +127,9 @@ class ArchiveReader:
         ends = np.cumsum(chunk_lengths(directory))
         return CodedHead(pipeline, model, directory, ends, here.offset + length, length)
 
-    def spans(self, head: CodedHead) -> range:
-        """Return the first chunk of every span of a coded tensor."""
-        return range(0, head.model.chunks, SPAN_CHUNKS)
+    def spans(self, head: CodedHead, chunks: int = SPAN_CHUNKS) -> list[Span]:
+        """Return a coded tensor as spans of so many chunks, not yet decoded."""
+        return [self.span(head, first, chunks) for first in range(0, head.model.chunks, chunks)]
 
     def span(self, head: CodedHead, first_chunk: int, chunks: int = SPAN_CHUNKS) -> Span:
         """Return ``chunks`` chunks from ``first_chunk``, fewer at the end, not yet decoded."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from unweight_codecs.accelerators.cpu import SPAN_CHUNKS
 from unweight_codecs.archive.header import check_not_archive
-from unweight_codecs.archive.reader import SPAN_CHUNKS
 from unweight_codecs.archive.writer import MIN_CODED_BYTES
 from unweight_codecs.codec import Block
 from unweight_codecs.containers.base import FileSource

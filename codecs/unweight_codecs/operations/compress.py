@@ -9,9 +9,10 @@ from pathlib import Path
 
 import xxhash
 
+from unweight_codecs.accelerators.cpu import SPAN_CHUNKS
 from unweight_codecs.archive import ArchiveWriter
 from unweight_codecs.archive.header import check_not_archive
-from unweight_codecs.archive.reader import SPAN_CHUNKS, STORED_SPAN
+from unweight_codecs.archive.reader import STORED_SPAN
 from unweight_codecs.archive.writer import MIN_CODED_BYTES
 from unweight_codecs.codec import Block, Checked, Model, Reader
 from unweight_codecs.containers.base import ContainerIndex, FileSource, TensorEntry

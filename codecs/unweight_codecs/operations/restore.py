@@ -40,7 +40,7 @@ def restore(
     emit(HostPiece(np.frombuffer(archive.manifest.source.header, np.uint8)))
     gaps = archive.manifest.gaps()
     emit(HostPiece(next(gaps)))
-    decoded = engine.decode(_coded_spans(archive))
+    decoded = engine.decode(_coded_spans(archive, engine.span_chunks))
     for source, here in archive.tensors():
         on_tensor(source)
         digest = xxhash.xxh3_64()
@@ -61,12 +61,11 @@ def restore(
         )
 
 
-def _coded_spans(archive: ArchiveReader) -> Iterator[list[Span]]:
+def _coded_spans(archive: ArchiveReader, span_chunks: int) -> Iterator[list[Span]]:
     """Yield the spans of every coded tensor, in order."""
     for source, here in archive.tensors():
         if archive.is_coded(source.spec.name):
-            head = archive.head(source, here)
-            yield [archive.span(head, chunk) for chunk in archive.spans(head)]
+            yield archive.spans(archive.head(source, here), span_chunks)
 
 
 def _stored_pieces(archive: ArchiveReader, here: TensorEntry) -> Iterator[Piece]:
