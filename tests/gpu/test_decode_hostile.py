@@ -1,0 +1,183 @@
+"""Damaged chunks: a status for each, the processor's own verdict, and no byte beyond a buffer.
+
+The simulator ends every buffer at memory that must not be touched, so a wrong access fails a test.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import xxhash
+
+from tests.gpu.decoding import Coded, code, decode
+from tests.gpu.devices import Device
+from tests.gpu.seeded import Seeded
+from tests.gpu.test_decode import SHAPE, lossless, weights
+from unweight_codecs.codec import Block
+from unweight_codecs.entropy.directory import chunk_lengths
+from unweight_codecs.errors import IntegrityError
+from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.pipeline import Pipeline
+from unweight_codecs.presets import BOUNDED, PRESETS
+from unweight_codecs.tensor_spec import TensorSpec
+from unweight_gpu.batch import Batch
+from unweight_gpu.chunks import CHUNK, STREAM
+
+PIPELINES = {
+    "words": (lossless(1), "BF16", 0.0),
+    "halves": (lossless(2), "F16", 0.0),
+    "bytes": (lossless(1), "F8_E5M2", 0.0),
+    "doubles": (lossless(0), "F64", 0.0),
+    "classes": (lossless(1, classes=8), "BF16", 0.0),
+    "planes": (PRESETS["fast"], "I16", 0.0),
+    "levels": (BOUNDED["default"], "F32", 0.02),
+}
+
+
+@pytest.fixture
+def seeded(device: Device) -> Seeded:
+    """Return the device, with buffers that end where memory does."""
+    return Seeded(device)
+
+
+@pytest.fixture(params=PIPELINES)
+def coded(request: pytest.FixtureRequest) -> Coded:
+    """Return a coded tensor of each kind."""
+    pipeline, dtype, epsilon = PIPELINES[request.param]
+    return code_weights(pipeline, dtype, epsilon)
+
+
+def code_weights(pipeline: Pipeline, dtype: str, epsilon: float = 0.0) -> Coded:
+    spec = TensorSpec("t", dtype, SHAPE)
+    return code(pipeline, spec, weights(dtype, SHAPE, spread=3), epsilon)
+
+
+def sealed(block: Block, data: Bytes) -> Block:
+    """Return a block with other coded bytes, and checksums that are theirs."""
+    directory = block.directory.copy()
+    ends = np.cumsum(chunk_lengths(directory))
+    for row, end, length in zip(directory, ends, chunk_lengths(directory), strict=True):
+        row["checksum"] = xxhash.xxh3_64_intdigest(data[end - length : end].tobytes())
+    return replace(block, coded=data, directory=directory)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_damaged_bytes_have_the_verdict_of_the_processor(
+    seeded: Seeded, coded: Coded, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    blocks = []
+    for block in coded.blocks:
+        data = block.coded.copy()
+        places = rng.integers(0, data.size, rng.integers(1, 4))
+        if seed % 3 == 0:  # among the states, which change everything after them
+            places = rng.integers(0, 128, 1)
+        data[places] ^= rng.integers(1, 256, len(places)).astype(np.uint8)
+        blocks.append(sealed(block, data))
+    for block in blocks:
+        one = replace(coded, blocks=(block,))
+        words, status = decode(seeded, one)
+        try:
+            expected = one.on_host()
+        except IntegrityError:
+            assert status.any()
+        else:
+            assert not status.any()
+            np.testing.assert_array_equal(words, expected)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_any_description_is_safe(seeded: Seeded, coded: Coded, seed: int) -> None:
+    """Whatever offsets, lengths and kinds say, kernels stay inside of their buffers."""
+    rng = np.random.default_rng(seed)
+
+    def change(batch: Batch, _: Bytes) -> Batch:
+        chunks, streams = batch.chunks.copy(), batch.streams.copy()
+        for records, dtype, keep in (
+            (chunks, CHUNK, ("tensor", "number")),
+            (streams, STREAM, ("chunk",)),
+        ):
+            for row in records:
+                for name in rng.permutation([n for n in dtype.names or () if n not in keep])[:2]:
+                    raw = np.frombuffer(rng.bytes(row[name].nbytes), np.uint8).copy()
+                    if rng.random() < 0.5:
+                        raw[1:] = 0  # small numbers come nearer to the truth
+                    if name == "count":
+                        raw[2:] = 0  # what is counted is not too long to be tested
+                    row[name] = raw.view(row[name].dtype).reshape(np.shape(row[name]))
+        return replace(batch, chunks=chunks, streams=streams)
+
+    _, status = decode(seeded, coded, change)
+    assert status.max(initial=0) < 6
+
+
+def test_a_table_that_does_not_sum_up_is_refused(seeded: Seeded, coded: Coded) -> None:
+    def change(batch: Batch, _: Bytes) -> Batch:
+        frequencies = batch.frequencies.copy()
+        frequencies[:, 3] += 1
+        return replace(batch, frequencies=frequencies)
+
+    if not len(decode_batch(coded).frequencies):
+        pytest.skip("nothing is coded with a table")
+    _, status = decode(seeded, coded, change)
+    assert (status == 2).any()
+    assert set(np.unique(status)) <= {0, 2}
+
+
+def decode_batch(coded: Coded) -> Batch:
+    from unweight_gpu.batch import BatchBuilder
+    from unweight_gpu.tensors import Places
+
+    builder, places = BatchBuilder(), Places()
+    for block in coded.blocks:
+        builder.add(block, coded.model, places.add(block.coded.size))
+    return builder.build()
+
+
+CUTS: dict[str, tuple[Callable[[np.void], None], int]] = {
+    "too few words to refill": (lambda row: _shorten(row["symbol"], 32), 3),
+    "words left over": (lambda row: _shorten(row["symbol"], -8), 3),
+    "an odd length": (lambda row: _shorten(row["symbol"], 1), 1),
+    "no room for states": (lambda row: _set(row["symbol"], "length", 126), 1),
+    "beyond the buffer": (lambda row: _set(row["symbol"], "offset", 1 << 40), 1),
+    "around the end of addresses": (lambda row: _set(row["symbol"], "offset", 2**64 - 8), 1),
+    "not aligned": (lambda row: _shift(row["symbol"], 4), 1),
+    "an unknown kind": (lambda row: _set(row["symbol"], "kind", 9), 1),
+    "fewer escapes": (lambda row: _shorten(row["escape"], 1), 4),
+    "more escapes": (lambda row: _shorten(row["escape"], -1), 4),
+    "words beyond the output": (lambda row: _set_row(row, "out", 1 << 40), 1),
+    "a short plane": (lambda row: _shorten(row["parts"][0], 1), 1),
+}
+
+
+def _shorten(source: np.void, number: int) -> None:
+    source["length"] = int(source["length"]) - number
+
+
+def _set(source: np.void, name: str, value: int) -> None:
+    source[name] = value
+
+
+def _shift(source: np.void, number: int) -> None:
+    source["offset"] = int(source["offset"]) + number
+
+
+def _set_row(row: np.void, name: str, value: int) -> None:
+    row[name] = value
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_a_wrong_description_has_its_status(seeded: Seeded, name: str) -> None:
+    damage, expected = CUTS[name]
+    coded = code_weights(lossless(1), "BF16")
+
+    def change(batch: Batch, _: Bytes) -> Batch:
+        chunks = batch.chunks.copy()
+        index = int(np.flatnonzero(chunks["number"] == 1)[0])
+        damage(chunks[index])
+        return replace(batch, chunks=chunks)
+
+    _, status = decode(seeded, coded, change)
+    assert status[1] == expected
+    assert not np.delete(status, 1).any()
