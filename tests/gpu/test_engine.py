@@ -1,0 +1,230 @@
+"""Whole files through an engine on a device: what ``--device`` runs, but for CuPy."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.gpu.devices import Device
+from tests.gpu.streaming import Streaming
+from unweight_codecs import registry
+from unweight_codecs.accelerators import Engine, choice
+from unweight_codecs.errors import IntegrityError, QualityGateError, ResourceError, UsageError
+from unweight_codecs.operations.compress import CompressOptions, compress
+from unweight_codecs.operations.decompress import decompress
+from unweight_codecs.operations.progress import NoProgress
+from unweight_codecs.operations.verify import verify
+from unweight_gpu.device import CudaDevice, StreamingDevice
+from unweight_gpu.engine import CudaEngine
+
+ROOT = Path(__file__).parents[2]
+FIXTURES = ROOT / "fixtures"
+QUIET = NoProgress()
+SMALL_BATCH = 1 << 14  # bytes: a file takes many
+
+
+@pytest.fixture
+def streaming(device: Device) -> StreamingDevice:
+    """Return the device with queues."""
+    return CudaDevice(0) if device.name == "cupy" else Streaming(device)
+
+
+Register = Callable[[StreamingDevice], None]
+
+
+@pytest.fixture
+def register(monkeypatch: pytest.MonkeyPatch) -> Register:
+    """Return a function that makes a device the one accelerator of this installation."""
+
+    def replace(device: StreamingDevice) -> None:
+        class Accelerator:
+            name = "cuda"
+
+            def probe(self, number: int = 0) -> tuple[bool, str]:
+                return True, "a device"
+
+            def open(self, number: int, threads: int, note: Callable[[str], None] | None) -> Engine:
+                return CudaEngine(device, f"cuda:{number}", note, SMALL_BATCH)
+
+        monkeypatch.setattr(registry, "accelerator_names", lambda: ("cuda",))
+        monkeypatch.setattr(registry, "create_accelerator", lambda name: Accelerator())
+
+    return replace
+
+
+GOLDEN = sorted(
+    [*FIXTURES.glob("golden/*.unweight.*"), *FIXTURES.glob("golden_bounded/*.unweight.*")]
+)
+
+
+def original_of(coded: Path) -> Path:
+    """Return the file that a golden file was made from."""
+    if coded.parent.name == "golden_bounded":
+        return coded.parent / "model.safetensors"
+    name, _, rest = coded.name.split(".", 2)
+    return coded.parent / f"{name}.{rest.split('.')[-1]}"
+
+
+@pytest.mark.parametrize("coded", GOLDEN, ids=lambda path: path.name)
+def test_golden_files(
+    streaming: StreamingDevice, register: Register, coded: Path, tmp_path: Path
+) -> None:
+    register(streaming)
+    restored, expected = tmp_path / "device", tmp_path / "host"
+    report = decompress(coded, restored, threads=1, force=False, progress=QUIET, device="cuda")
+    assert report.kernel == "cuda:0"
+    decompress(coded, expected, threads=1, force=False, progress=QUIET)
+    assert restored.read_bytes() == expected.read_bytes()
+    verify(coded, original_of(coded), threads=1, progress=QUIET, device="cuda")
+
+
+def test_a_device_takes_the_chunks_that_it_can(register: Register, device: Device) -> None:
+    """Files that no kernel decodes go through the engine too, so that it must be seen to work."""
+    if device.name == "cupy":
+        pytest.skip("only the simulator counts")
+    streaming = Streaming(device)
+    register(streaming)
+    verify(
+        FIXTURES / "golden" / "floats16.default.unweight.safetensors",
+        None,
+        threads=1,
+        progress=QUIET,
+        device="cuda",
+    )
+    assert len(streaming.uploads) == 3
+    assert min(streaming.uploads) > 1
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Return a model of a few chunks, compressed."""
+    return compressed(tmp_path, 0.0)
+
+
+def compressed(folder: Path, epsilon: float) -> Path:
+    source, target = FIXTURES / "golden" / "floats16.safetensors", folder / "m.safetensors"
+    options = CompressOptions(epsilon=epsilon) if epsilon else CompressOptions()
+    compress(source, target, options, QUIET)
+    return target
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_damage_is_found(
+    streaming: StreamingDevice, register: Register, model: Path, seed: int, tmp_path: Path
+) -> None:
+    register(streaming)
+    data = bytearray(model.read_bytes())
+    place = int(np.random.default_rng(seed).integers(len(data) // 2, len(data)))
+    data[place] ^= 1
+    model.write_bytes(data)
+    with pytest.raises(IntegrityError) as on_device:
+        decompress(model, tmp_path / "o", threads=1, force=False, progress=QUIET, device="cuda")
+    assert not (tmp_path / "o").exists()
+    with pytest.raises(IntegrityError) as on_host:
+        verify(model, None, threads=1, progress=QUIET)
+    assert on_device.value.message == on_host.value.message
+
+
+def test_a_difference_is_found_where_it_is(
+    streaming: StreamingDevice, register: Register, model: Path, tmp_path: Path
+) -> None:
+    register(streaming)
+    other = tmp_path / "other.safetensors"
+    data = bytearray((FIXTURES / "golden" / "floats16.safetensors").read_bytes())
+    data[len(data) // 2] ^= 4
+    other.write_bytes(data)
+    messages = []
+    for device in ("cuda", "cpu"):
+        with pytest.raises(IntegrityError) as found:
+            verify(model, other, threads=1, progress=QUIET, device=device)
+        messages.append(found.value.message)
+    assert messages[0] == messages[1]
+    assert f"byte {len(data) // 2} of the file" in messages[0]
+
+
+def test_an_error_is_measured(
+    streaming: StreamingDevice, register: Register, tmp_path: Path
+) -> None:
+    register(streaming)
+    model = FIXTURES / "golden_bounded" / "default.unweight.safetensors"
+    original = FIXTURES / "golden_bounded" / "model.safetensors"
+    reports = [
+        verify(model, original, threads=1, progress=QUIET, device=device)
+        for device in ("cuda", "cpu")
+    ]
+    errors = [
+        [(row.error, row.largest_error) for row in report.files[0].tensors] for report in reports
+    ]
+    np.testing.assert_allclose(errors[0], errors[1], rtol=1e-12)
+
+
+def test_a_large_error_is_refused(
+    streaming: StreamingDevice, register: Register, tmp_path: Path
+) -> None:
+    register(streaming)
+    model = FIXTURES / "golden_bounded" / "default.unweight.safetensors"
+    original = FIXTURES / "golden_bounded" / "model.safetensors"
+    other = tmp_path / "other.safetensors"
+    data = bytearray(original.read_bytes())
+    half = len(data) // 2
+    data[half : half + 4096] = bytes(4096)
+    other.write_bytes(data)
+    with pytest.raises((QualityGateError, IntegrityError)):
+        verify(model, other, threads=1, progress=QUIET, device="cuda")
+
+
+# ---- Choosing a device
+
+
+@pytest.mark.parametrize("fails_at", [(1,), (2,), (1, 2, 3, 4, 5, 6)])
+def test_a_device_that_fails(
+    device: Device, register: Register, fails_at: tuple[int, ...], tmp_path: Path
+) -> None:
+    if device.name == "cupy":
+        pytest.skip("only the simulator fails on purpose")
+    coded = FIXTURES / "golden" / "floats16.default.unweight.safetensors"
+    notes = list[str]()
+    register(Streaming(device, fails_at=fails_at))
+    restored = tmp_path / "restored"
+    decompress(
+        coded,
+        restored,
+        threads=1,
+        force=False,
+        progress=QUIET,
+        device="auto",
+        note=notes.append,
+    )
+    assert restored.read_bytes() == (FIXTURES / "golden" / "floats16.safetensors").read_bytes()
+    assert notes
+    assert set(notes) == {"decoding on the processor: the device has too little memory"}
+    register(Streaming(device, fails_at=fails_at))
+    with pytest.raises(ResourceError, match="too little memory"):
+        verify(coded, None, threads=1, progress=QUIET, device="cuda")
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1:2", "cpu:0", ""])
+def test_a_device_that_there_is_not(name: str) -> None:
+    with pytest.raises(UsageError, match="no such device"):
+        choice.open_engine(name, 1)
+
+
+def test_auto_says_why_it_takes_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Accelerator:
+        def probe(self, number: int = 0) -> tuple[bool, str]:
+            return False, "no driver"
+
+    notes = list[str]()
+    monkeypatch.setattr(registry, "accelerator_names", lambda: ("cuda",))
+    monkeypatch.setattr(registry, "create_accelerator", lambda name: Accelerator())
+    with choice.open_engine("auto", 1, notes.append) as engine:
+        assert engine.threads == 1
+    assert notes == ["decoding on the processor: cuda: no driver"]
+
+
+def test_auto_without_any_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes = list[str]()
+    monkeypatch.setattr(registry, "accelerator_names", lambda: ())
+    choice.open_engine("auto", 1, notes.append)
+    assert notes == ["decoding on the processor: no accelerator is installed"]
