@@ -6,6 +6,9 @@ from typing import Final
 # Parts that several modules share come first: names of types, then what decoders have in common.
 _MODULES: Final = {
     "decode": ("prelude", "chunks", "rans", "streams", "words", "levels"),
+    "gemm": ("prelude", "planes", "gemm"),
+    "idle": ("prelude", "idle"),
+    "palette": ("prelude", "planes", "palette"),
     "verify": ("prelude", "verify"),
     "xxh3": ("prelude", "xxh3"),
 }

@@ -1,0 +1,346 @@
+/* y = x Wᵀ for a palette W and few rows of x: weights exist in registers only.
+ *
+ * A block of eight warps takes four groups of rows. Two warps share a group: each takes every other step
+ * of 512 columns, a lane 16 neighbours. The order of a sum therefore depends on nothing but the number
+ * of columns, so a row of x gives the same bits in every batch, on every device:
+ *   1. a lane adds up its columns in ascending order by fused multiply-adds, then its share of escapes;
+ *   2. lanes add up in a butterfly, farthest first;
+ *   3. the two warps' sums are added.
+ *
+ * Weights are built relative to the base, 2^(base - 1) too small; x is multiplied by that when it is
+ * brought to shared memory. Both are exact, so products are what they would be without that. Where a
+ * scaled value is not finite, a tile of x is taken the careful way instead. */
+
+#define LANE_WORDS 16u
+#define STEP (WARP * LANE_WORDS)
+#define SLICES 2u
+#define GROUPS 4u
+#define MATMUL_THREADS (SLICES * GROUPS * WARP)
+#define QUADS (STEP / 4)
+
+__device__ __forceinline__ float widened(u32 word) { return __uint_as_float(word << 16); }
+
+struct Palette {
+    const u8 *sm, *nibbles;
+    const u32 *row_ptr, *escapes;
+    u32 number, rows, cols, stride, base;
+
+    /* One weight; an escape is +0. */
+    __device__ __forceinline__ float weight(u32 row, u32 column) const
+    {
+        const u64 at = (u64)row * stride + column;
+        const u32 nibble = nibbles[at / 8 * 4 + column % 2 * 2 + column % 8 / 4] >> column / 2 % 2 * 4 & 15;
+        return widened((sm[at] & 0x80u) << 8 | (nibble ? nibble + base - 1 : 0) << 7 | (sm[at] & 0x7fu));
+    }
+
+    /* Whether a weight is among the escapes of its row. */
+    __device__ __forceinline__ bool lists(u32 row, u32 column) const
+    {
+        const u32 end = min(row_ptr[row + 1], number);
+        bool found = false;
+        for (u32 i = row_ptr[row]; i < end; i++)
+            found = found || (escapes[i] & 0xffff) == column;
+        return found;
+    }
+};
+
+struct Product {
+    const u16 *x; /* [batch, cols] */
+    void *y;      /* [batch, rows], BF16 or F32 */
+    u32 batch, y_bytes;
+};
+
+__device__ __forceinline__ bool is_finite(float value)
+{
+    return (__float_as_uint(value) & 0x7f800000u) != 0x7f800000u;
+}
+
+/* The nearest BF16 word, ties to even. */
+__device__ __forceinline__ u16 narrowed(float value)
+{
+    const u32 bits = __float_as_uint(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+        return 0x7fff;
+    return (u16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* 2^(base - 1) in two factors: it may be beyond the largest power of two itself. */
+struct Scale {
+    float first, second;
+    u32 margin; /* what sets bit 15 when added to the exponent field of a BF16 word that it takes to infinity */
+
+    __device__ __forceinline__ explicit Scale(u32 base)
+    {
+        const u32 part = min(base - 1, 127u);
+        first = __uint_as_float((127 + part) << 23);
+        second = __uint_as_float((127 + base - 1 - part) << 23);
+        margin = (base << 7) * 0x00010001u;
+    }
+
+    __device__ __forceinline__ float operator()(float value) const
+    {
+        return __fmul_rn(__fmul_rn(value, first), second);
+    }
+
+    /* Not zero if one of two words is not finite when scaled. */
+    __device__ __forceinline__ u32 overflows(u32 pair) const { return ((pair & 0x7f807f80u) + margin) & 0x80008000u; }
+};
+
+/* What a lane has of the planes in one step, for the rows of its warp. */
+template <u32 ROWS> struct Planes {
+    uint4 sm[ROWS];
+    uint2 nibbles[ROWS];
+
+    __device__ __forceinline__ void load(const Palette &matrix, u32 first_row, u32 step, u32 lane)
+    {
+        const u32 column = step * STEP + lane * LANE_WORDS;
+#pragma unroll
+        for (u32 r = 0; r < ROWS; r++) {
+            if (column < matrix.stride) {
+                const u64 row = min(first_row + r, matrix.rows - 1), at = row * matrix.stride + column;
+                sm[r] = __ldcs((const uint4 *)(matrix.sm + at));
+                nibbles[r] = __ldcs((const uint2 *)(matrix.nibbles + at / 2));
+            } else {
+                sm[r] = make_uint4(0, 0, 0, 0);
+                nibbles[r] = make_uint2(0, 0);
+            }
+        }
+    }
+
+    /* Four weights of row r, relative to the base. */
+    template <u32 QUAD> __device__ __forceinline__ void weights(u32 r, float *four) const
+    {
+        const u32 bytes = QUAD == 0 ? sm[r].x : QUAD == 1 ? sm[r].y : QUAD == 2 ? sm[r].z : sm[r].w;
+        const u32 eight = QUAD < 2 ? nibbles[r].x : nibbles[r].y;
+        const u32 first = relative_pair<QUAD % 2 * 2>(bytes, eight);
+        const u32 second = relative_pair<QUAD % 2 * 2 + 1>(bytes, eight);
+        four[0] = __uint_as_float(first << 16);
+        four[1] = __uint_as_float(first & 0xffff0000u);
+        four[2] = __uint_as_float(second << 16);
+        four[3] = __uint_as_float(second & 0xffff0000u);
+    }
+};
+
+/* A tile of x in shared memory, BATCH rows of STEPS steps. Quad q of a lane in a step lies at
+ * 32 q + (lane ^ 2 q), where neither readers nor writers meet in a bank. */
+template <u32 BATCH, u32 STEPS> struct Tile {
+    float4 quads[BATCH * STEPS * QUADS];
+
+    static __device__ __forceinline__ u32 place(u32 row, u32 step, u32 quad, u32 lane)
+    {
+        return (row * STEPS + step) * QUADS + quad * WARP + (lane ^ 2 * quad);
+    }
+
+    /* Fills the tile with scaled columns from `first`, and zeros beyond the last. True if a value overflows. */
+    __device__ __forceinline__ bool fill(const u16 *x, u32 batch, u32 first, u32 cols, const Scale &scale)
+    {
+        u32 overflows = 0;
+#pragma unroll
+        for (u32 turn = 0; turn < BATCH * STEPS * QUADS / MATMUL_THREADS; turn++) {
+            const u32 i = turn * MATMUL_THREADS + threadIdx.x;
+            const u32 row = i / (STEPS * QUADS), at = i % (STEPS * QUADS), column = first + 4 * at;
+            u32 low = 0, high = 0;
+            if (row < batch && column < cols) {
+                const u16 *from = x + (u64)row * cols + column;
+                if (cols % 4 == 0) {
+                    const uint2 four = *(const uint2 *)from;
+                    low = four.x;
+                    high = four.y;
+                } else {
+                    low = from[0] | (column + 1 < cols ? (u32)from[1] << 16 : 0);
+                    high = (column + 2 < cols ? from[2] : 0) | (column + 3 < cols ? (u32)from[3] << 16 : 0);
+                }
+            }
+            const float4 quad = make_float4(scale(widened(low)), scale(widened(low >> 16)), scale(widened(high)),
+                                            scale(widened(high >> 16)));
+            overflows |= scale.overflows(low) | scale.overflows(high);
+            quads[place(row, at / QUADS, at % 4, at % QUADS / 4)] = quad;
+        }
+        return overflows != 0;
+    }
+};
+
+/* One step of a lane: its 16 columns in ascending order, for every row of x and of the warp. */
+template <u32 BATCH, u32 ROWS, u32 STEPS, u32 QUAD>
+__device__ __forceinline__ void add_quad(const Planes<ROWS> &planes, const Tile<BATCH, STEPS> &tile, u32 step,
+                                         u32 lane, float *sums)
+{
+    float weights[ROWS][4];
+#pragma unroll
+    for (u32 r = 0; r < ROWS; r++)
+        planes.template weights<QUAD>(r, weights[r]);
+#pragma unroll
+    for (u32 b = 0; b < BATCH; b++) {
+        const float4 x = tile.quads[tile.place(b, step, QUAD, lane)];
+#pragma unroll
+        for (u32 r = 0; r < ROWS; r++) {
+            float *sum = sums + b * ROWS + r;
+            *sum = __fmaf_rn(weights[r][0], x.x, *sum);
+            *sum = __fmaf_rn(weights[r][1], x.y, *sum);
+            *sum = __fmaf_rn(weights[r][2], x.z, *sum);
+            *sum = __fmaf_rn(weights[r][3], x.w, *sum);
+        }
+    }
+}
+
+template <u32 BATCH, u32 ROWS, u32 STEPS>
+__device__ __forceinline__ void add_step(const Planes<ROWS> &planes, const Tile<BATCH, STEPS> &tile, u32 step,
+                                         u32 lane, float *sums)
+{
+    add_quad<BATCH, ROWS, STEPS, 0>(planes, tile, step, lane, sums);
+    add_quad<BATCH, ROWS, STEPS, 1>(planes, tile, step, lane, sums);
+    add_quad<BATCH, ROWS, STEPS, 2>(planes, tile, step, lane, sums);
+    add_quad<BATCH, ROWS, STEPS, 3>(planes, tile, step, lane, sums);
+}
+
+/* The same step, from memory: the true weights times x as it is. An escape, +0 in the planes, is left to
+ * the list where it would meet infinity or NaN. Slow, for no network needs it. */
+template <u32 BATCH, u32 ROWS>
+__device__ __forceinline__ void add_step_carefully(const Palette &matrix, const u16 *x, u32 batch, u32 first_row,
+                                                   u32 step, u32 lane, float *sums)
+{
+#pragma unroll 1
+    for (u32 i = 0; i < LANE_WORDS; i++) {
+        const u32 column = step * STEP + lane * LANE_WORDS + i;
+#pragma unroll
+        for (u32 r = 0; r < ROWS; r++) {
+            const u32 row = min(first_row + r, matrix.rows - 1);
+            const float weight = column < matrix.cols ? matrix.weight(row, column) : 0;
+            const bool hidden = __float_as_uint(weight) == 0 && column < matrix.cols && matrix.lists(row, column);
+            const u16 *from = x + column;
+#pragma unroll
+            for (u32 b = 0; b < BATCH; b++, from += matrix.cols) {
+                const float value = b < batch && column < matrix.cols ? widened(*from) : 0;
+                if (!hidden || is_finite(value))
+                    sums[b * ROWS + r] = __fmaf_rn(weight, value, sums[b * ROWS + r]);
+            }
+        }
+    }
+}
+
+/* Adds this warp's escapes: of the 64 lanes of a group, each takes every 64th of a row. A row whose list
+ * is broken becomes NaN. `bounds` is row_ptr of the row that the lane's number is added to. */
+template <u32 BATCH, u32 ROWS>
+__device__ __forceinline__ void add_escapes(const Palette &matrix, const u16 *x, u32 batch, u32 slice, u32 lane,
+                                            u32 bounds, float *sums)
+{
+#pragma unroll
+    for (u32 r = 0; r < ROWS; r++) {
+        const u32 first = __shfl_sync(ALL_LANES, bounds, r), end = __shfl_sync(ALL_LANES, bounds, r + 1);
+        bool sound = first <= end && end <= matrix.number;
+        for (u32 i = first + slice * WARP + lane; sound && i < end; i += SLICES * WARP) {
+            const u32 escape = __ldg(matrix.escapes + i), column = escape & 0xffff;
+            sound = column < matrix.cols;
+            if (!sound)
+                break;
+            const float weight = __uint_as_float(escape & 0xffff0000u);
+            const u16 *from = x + column;
+#pragma unroll
+            for (u32 b = 0; b < BATCH; b++, from += matrix.cols)
+                if (b < batch)
+                    sums[b * ROWS + r] = __fmaf_rn(weight, widened(__ldg(from)), sums[b * ROWS + r]);
+        }
+        if (!sound) {
+#pragma unroll
+            for (u32 b = 0; b < BATCH; b++)
+                sums[b * ROWS + r] = __uint_as_float(0x7fffffff);
+        }
+    }
+}
+
+/* Sums over the lanes of a warp, for HELD = 2^k values at once: lanes exchange halves of what they hold as
+ * long as that is more than one value. Afterwards values[0] of a lane is sum number lane * HELD / 32. */
+template <u32 HELD, u32 DISTANCE = WARP / 2> __device__ __forceinline__ void sum_lanes(float *values, u32 lane)
+{
+    static_assert(HELD <= 2 * DISTANCE && (HELD & (HELD - 1)) == 0, "a power of two, and one sum per lane at most");
+    if constexpr (HELD == 1) {
+        values[0] = __fadd_rn(values[0], __shfl_xor_sync(ALL_LANES, values[0], DISTANCE));
+    } else {
+        const bool upper = lane & DISTANCE;
+#pragma unroll
+        for (u32 i = 0; i < HELD / 2; i++) {
+            const float kept = upper ? values[i + HELD / 2] : values[i];
+            const float given = upper ? values[i] : values[i + HELD / 2];
+            values[i] = __fadd_rn(kept, __shfl_xor_sync(ALL_LANES, given, DISTANCE));
+        }
+    }
+    if constexpr (DISTANCE > 1)
+        sum_lanes<(HELD + 1) / 2, DISTANCE / 2>(values, lane);
+}
+
+template <u32 BATCH, u32 ROWS, u32 STEPS>
+__device__ __forceinline__ void multiply(const Palette &matrix, const Product &product, Tile<BATCH, STEPS> &tile,
+                                         float (&partial)[SLICES][BATCH][GROUPS * ROWS])
+{
+    const u32 lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, slice = warp % SLICES, group = warp / SLICES;
+    const u32 parts = (product.batch + BATCH - 1) / BATCH, part = blockIdx.x % parts;
+    const u32 block_row = blockIdx.x / parts * (GROUPS * ROWS), first_row = block_row + group * ROWS;
+    const u32 batch = min(BATCH, product.batch - part * BATCH), steps = (matrix.stride + STEP - 1) / STEP;
+    const u16 *x = product.x + (u64)part * BATCH * matrix.cols;
+    /* With few rows of x a step is short, so the next one is on its way by then; with more of them there
+     * are no registers for two steps, and enough to do for other warps meanwhile. */
+    constexpr bool AHEAD = BATCH <= 2;
+    const Scale scale(matrix.base);
+    const u32 bounds = lane <= ROWS ? __ldg(matrix.row_ptr + min(first_row + lane, matrix.rows)) : 0;
+    float sums[BATCH * ROWS];
+#pragma unroll
+    for (u32 i = 0; i < BATCH * ROWS; i++)
+        sums[i] = 0;
+    Planes<ROWS> planes;
+    planes.load(matrix, first_row, slice, lane);
+    for (u32 first = 0; first < steps; first += STEPS) {
+        __syncthreads(); /* the tile before has been read */
+        const bool careful = __syncthreads_or(tile.fill(x, batch, first * STEP, matrix.cols, scale));
+#pragma unroll
+        for (u32 i = 0; i < STEPS; i += SLICES) {
+            const u32 step = first + i + slice;
+            if (step >= steps)
+                break;
+            const Planes<ROWS> current = planes;
+            if constexpr (AHEAD)
+                planes.load(matrix, first_row, step + SLICES, lane);
+            if (careful)
+                add_step_carefully<BATCH, ROWS>(matrix, x, batch, first_row, step, lane, sums);
+            else
+                add_step<BATCH, ROWS, STEPS>(current, tile, i + slice, lane, sums);
+            if constexpr (!AHEAD)
+                planes.load(matrix, first_row, step + SLICES, lane);
+        }
+    }
+    add_escapes<BATCH, ROWS>(matrix, x, batch, slice, lane, bounds, sums);
+    sum_lanes<BATCH * ROWS>(sums, lane);
+    constexpr u32 SHARE = WARP / (BATCH * ROWS); /* lanes that hold the same sum */
+    if (lane % SHARE == 0) {
+        const u32 number = lane / SHARE;
+        partial[slice][number / ROWS][group * ROWS + number % ROWS] = sums[0];
+    }
+    __syncthreads();
+    const u32 b = threadIdx.x / (GROUPS * ROWS), r = threadIdx.x % (GROUPS * ROWS);
+    if (b >= batch || block_row + r >= matrix.rows)
+        return;
+    const float y = __fadd_rn(partial[0][b][r], partial[1][b][r]);
+    const u64 at = ((u64)part * BATCH + b) * matrix.rows + block_row + r;
+    if (product.y_bytes == 2)
+        ((u16 *)product.y)[at] = narrowed(y);
+    else
+        ((float *)product.y)[at] = y;
+}
+
+/* BATCH rows of x at a time (more in further blocks), ROWS rows of W per warp. BLOCKS is how many blocks
+ * a multiprocessor is to hold, which bounds registers. */
+#define PALETTE_MATMUL(BATCH, ROWS, STEPS, BLOCKS)                                                             \
+    extern "C" __global__ void __launch_bounds__(MATMUL_THREADS, BLOCKS) palette_matmul_##BATCH(               \
+        const u8 *__restrict__ sm, const u8 *__restrict__ nibbles, const u32 *__restrict__ row_ptr,            \
+        const u32 *__restrict__ escapes, u32 number, u32 rows, u32 cols, u32 stride, u32 base,                 \
+        const u16 *__restrict__ x, void *__restrict__ y, u32 batch, u32 y_bytes)                               \
+    {                                                                                                          \
+        __shared__ Tile<BATCH, STEPS> tile;                                                                    \
+        __shared__ float partial[SLICES][BATCH][GROUPS * ROWS];                                                \
+        const Palette matrix = {sm, nibbles, row_ptr, escapes, number, rows, cols, stride, base};              \
+        multiply<BATCH, ROWS, STEPS>(matrix, {x, y, batch, y_bytes}, tile, partial);                           \
+    }
+
+PALETTE_MATMUL(1, 2, 8, 4)
+PALETTE_MATMUL(2, 2, 4, 3)
+PALETTE_MATMUL(4, 4, 4, 2)
+PALETTE_MATMUL(8, 4, 2, 2)

@@ -1,0 +1,110 @@
+"""Products of a palette with few rows of activations: weights are never written to memory."""
+
+from typing import Any, Final
+
+import numpy as np
+
+from unweight_codecs.errors import UsageError
+from unweight_gpu import kernels
+from unweight_gpu.buffers import require_buffer
+from unweight_gpu.device import Array, Device
+from unweight_gpu.palette.codec import ALIGNMENT, require_palette
+from unweight_gpu.palette.format import Layout, Palette
+
+MOST_ROWS: Final = 16  # of x, that is what this is meant for
+OUTPUTS: Final[dict[str, np.dtype[Any]]] = {
+    "F32": np.dtype(np.float32),
+    "BF16": np.dtype(np.uint16),
+}
+_THREADS: Final = 256  # mirrors MATMUL_THREADS of kernels/gemm.cu
+_GROUPS: Final = 4
+# Rows of x that a kernel takes, and rows of W per warp: the arguments of PALETTE_MATMUL.
+_KERNELS: Final = {1: 2, 2: 2, 4: 4, 8: 4}
+
+
+class PaletteProduct:
+    """The kernels of ``gemm.cu``, compiled for a device."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._module = device.load(kernels.source("gemm"))
+
+    def multiply(
+        self, palette: Palette, x: Array, dtype: str = "F32", out: Array | None = None
+    ) -> Array:
+        """Return x Wᵀ, [batch, rows] on the device.
+
+        The weights are exact, sums are in binary32 and in an order that depends on nothing but the
+        number of columns: a row of x gives the same bits in every batch of 1 to 16 and on every
+        device. Infinities and NaNs, of weights and of x, come out as in any BF16 product. A row
+        of W whose list of escapes is broken gives NaN.
+
+        Args:
+            palette: W, [rows, cols].
+            x: BF16 words, u16 [batch, cols] on the device; 1 to 16 rows.
+            dtype: Of the result, ``F32`` or ``BF16`` (words, rounded to nearest even).
+            out: Where the result goes, if given.
+
+        Raises:
+            UsageError: An array is of another type or shape, not contiguous, or not aligned to
+                16 bytes.
+        """
+        layout = palette.layout
+        require_palette(palette)
+        batch = require_activations(x, layout)
+        if not 1 <= batch <= MOST_ROWS:
+            raise UsageError(f"{batch} rows of activations; this product takes 1 to {MOST_ROWS}")
+        out = result_array(self._device, batch, layout, dtype, out)
+        at_once = next((size for size in _KERNELS if size >= batch), max(_KERNELS))
+        parts = -(-batch // at_once)
+        blocks = -(-layout.rows // (_GROUPS * _KERNELS[at_once]))
+        self._module.get_function(f"palette_matmul_{at_once}")(
+            (blocks * parts,),
+            (_THREADS,),
+            (
+                palette.sm,
+                palette.nibbles,
+                palette.row_ptr,
+                palette.escapes,
+                *(
+                    np.uint32(value)
+                    for value in (
+                        palette.escapes.size,
+                        layout.rows,
+                        layout.cols,
+                        layout.stride,
+                        palette.base,
+                    )
+                ),
+                x,
+                out,
+                np.uint32(batch),
+                np.uint32(OUTPUTS[dtype].itemsize),
+            ),
+        )
+        return out
+
+
+def require_activations(x: Array, layout: Layout) -> int:
+    """Return the rows of x; raises UsageError if it is not BF16 words for such a matrix."""
+    if x.dtype != np.uint16 or x.ndim != 2 or x.shape[1] != layout.cols:
+        given = f"{x.dtype} {tuple(x.shape)}"
+        raise UsageError(f"activations are BF16 words, uint16 [batch, {layout.cols}], not {given}")
+    require_buffer(x, ALIGNMENT, "the activations")
+    return int(x.shape[0])
+
+
+def result_array(
+    device: Device, batch: int, layout: Layout, dtype: str, out: Array | None
+) -> Array:
+    """Return ``out``, or a new array for a product; raises UsageError if it is not one for it."""
+    if dtype not in OUTPUTS:
+        raise UsageError(f"no product in {dtype}", hint=f"one of {', '.join(OUTPUTS)}")
+    shape = (batch, layout.rows)
+    if out is None:
+        return device.empty(shape, OUTPUTS[dtype])
+    if out.dtype != OUTPUTS[dtype] or tuple(out.shape) != shape:
+        given = f"{out.dtype} {tuple(out.shape)}"
+        raise UsageError(f"the result is {OUTPUTS[dtype]} {shape}, not {given}")
+    require_buffer(out, ALIGNMENT, "the result")
+    return out
