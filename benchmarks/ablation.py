@@ -21,7 +21,7 @@ from benchmarks.gguf_models import derived_models, twin_name
 from benchmarks.markdown import table
 from unweight_codecs.archive.writer import MIN_CODED_BYTES
 from unweight_codecs.kernels.base import Bytes
-from unweight_codecs.operations.bench import Coded, decode_tensor, encode_tensor
+from unweight_codecs.operations.in_memory import Coded, decode_tensor, encode_tensor
 from unweight_codecs.pipeline import Pipeline, pipeline_of
 from unweight_codecs.presets import preset
 from unweight_codecs.quantise.levels import squared_error

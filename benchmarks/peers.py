@@ -14,8 +14,8 @@ from benchmarks.measure import Run, Stopwatch
 from unweight_codecs.archive.writer import MIN_CODED_BYTES
 from unweight_codecs.errors import IntegrityError
 from unweight_codecs.kernels.base import Bytes
-from unweight_codecs.operations.bench import Coded, decode_tensor, encode_tensor
 from unweight_codecs.operations.compress import CompressOptions, compress
+from unweight_codecs.operations.in_memory import Coded, decode_tensor, encode_tensor
 from unweight_codecs.operations.progress import NoProgress
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import preset

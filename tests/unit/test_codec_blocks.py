@@ -12,7 +12,7 @@ from unweight_codecs.entropy import frequencies
 from unweight_codecs.errors import IntegrityError
 from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.layouts.contexts import CONTEXTS, PREDICTED
-from unweight_codecs.operations.bench import encode_tensor
+from unweight_codecs.operations.in_memory import encode_tensor
 from unweight_codecs.payload import parse_head, peek_length
 from unweight_codecs.pipeline import Pipeline, pipeline_of
 from unweight_codecs.presets import PRESETS

@@ -11,7 +11,7 @@ import pytest
 from unweight_codecs import payload
 from unweight_codecs.errors import FormatError, IntegrityError
 from unweight_codecs.kernels.base import SAMPLED_BLOCKS, Bytes
-from unweight_codecs.operations.bench import decode_tensor, encode_tensor
+from unweight_codecs.operations.in_memory import decode_tensor, encode_tensor
 from unweight_codecs.pipeline import Pipeline, pipeline_from_dict, pipeline_of
 from unweight_codecs.presets import PRESETS
 from unweight_codecs.stages.bound import Bound

@@ -2,30 +2,32 @@
 
 import statistics
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from unweight_codecs.accelerators.cpu import SPAN_CHUNKS
+from unweight_codecs.accelerators import Engine, open_engine
+from unweight_codecs.accelerators.choice import CPU, ignored
 from unweight_codecs.archive.header import check_not_archive
 from unweight_codecs.archive.writer import MIN_CODED_BYTES
-from unweight_codecs.codec import Block
 from unweight_codecs.containers.base import FileSource
 from unweight_codecs.containers.sniff import read_index
 from unweight_codecs.errors import UsageError
 from unweight_codecs.kernels import active_kernel
 from unweight_codecs.kernels.base import Bytes
-from unweight_codecs.layouts import layout_of
 from unweight_codecs.operations.files import open_job
+from unweight_codecs.operations.in_memory import Coded, decode_tensor, encode_tensor, spans_of
 from unweight_codecs.operations.progress import Progress
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import preset
-from unweight_codecs.survey import survey
 from unweight_codecs.tensor_spec import TensorSpec
 
 MAX_BYTES = 1 << 30  # measured in memory: more would not be more telling
+
+Tensors = Sequence[tuple[TensorSpec, Bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,9 @@ class BenchRow:
 
     Encoding includes the survey and the fit of the model, not the check; ``check_cpu_seconds`` is
     what comparing the decoded result with the original adds, ``decode_cpu_seconds`` what decoding
-    takes with all checksums.
+    takes with all checksums. ``device_seconds`` is what a device takes to decode ``device_bytes``,
+    those of all coded tensors, from coded bytes in the memory of the host to words in it, by the
+    clock; 0 where no device is measured.
     """
 
     preset: str
@@ -43,16 +47,19 @@ class BenchRow:
     encode_cpu_seconds: float
     check_cpu_seconds: float
     decode_cpu_seconds: float
+    device_bytes: int = 0
+    device_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class BenchReport:
-    """What ``bench`` measured."""
+    """What ``bench`` measured. ``device`` is "" where none was."""
 
     source: str
     kernel: str
     repeats: int
     rows: tuple[BenchRow, ...]
+    device: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON-ready data."""
@@ -60,37 +67,63 @@ class BenchReport:
 
 
 @dataclass(slots=True)
-class Coded:
-    """A tensor coded in memory; ``size`` is what it takes in a file."""
+class _Measured:
+    """One run of a preset; see ``BenchRow``."""
 
-    spec: TensorSpec
-    size: int
-    head: bytes
-    blocks: list[Block]
+    size: int = 0
+    encode: float = 0.0
+    check: float = 0.0
+    decode: float = 0.0
+    device_bytes: int = 0
+    device: float = 0.0
 
 
 def bench(
-    source: Path, presets: tuple[str, ...], *, repeats: int, progress: Progress
+    source: Path,
+    presets: tuple[str, ...],
+    *,
+    repeats: int,
+    progress: Progress,
+    device: str = CPU,
+    note: Callable[[str], None] = ignored,
 ) -> BenchReport:
-    """Measure presets on the tensors of a file or directory."""
+    """Measure presets on the tensors of a file or directory.
+
+    With a ``device`` other than the processor, its decoding is measured as well.
+    """
     if repeats < 1:
         raise UsageError(f"--repeats must be at least 1, not {repeats}")
     pipelines = [(name, preset(name)) for name in presets]
-    tensors = _load(source)
-    total = sum(data.size for _, data in tensors)
-    progress.begin("bench", total * len(pipelines) * repeats)
-    rows = []
-    for name, pipeline in pipelines:
-        times: list[tuple[float, float, float]] = []
-        size = 0
-        for _ in range(repeats):
-            size, *seconds = _measure(pipeline, tensors)
-            times.append((seconds[0], seconds[1], seconds[2]))
-            progress.advance(total)
-        encode, check, decode = (statistics.median(column) for column in zip(*times, strict=True))
-        rows.append(BenchRow(name, total, size, encode, check, decode))
-    progress.finish()
-    return BenchReport(str(source), active_kernel(), repeats, tuple(rows))
+    with open_engine(device, 1, note) as engine:
+        used = None if engine.name == active_kernel() else engine
+        tensors = _load(source)
+        total = sum(data.size for _, data in tensors)
+        progress.begin("bench", total * len(pipelines) * repeats)
+        rows = []
+        for name, pipeline in pipelines:
+            runs = []
+            for _ in range(repeats):
+                runs.append(_measure(pipeline, tensors, used))
+                progress.advance(total)
+            rows.append(_row(name, total, runs))
+        progress.finish()
+        return BenchReport(
+            str(source), active_kernel(), repeats, tuple(rows), used.name if used else ""
+        )
+
+
+def _row(name: str, total: int, runs: list[_Measured]) -> BenchRow:
+    last = runs[-1]
+    return BenchRow(
+        name,
+        total,
+        last.size,
+        statistics.median(run.encode for run in runs),
+        statistics.median(run.check for run in runs),
+        statistics.median(run.decode for run in runs),
+        last.device_bytes,
+        statistics.median(run.device for run in runs),
+    )
 
 
 def _load(source: Path) -> list[tuple[TensorSpec, Bytes]]:
@@ -111,69 +144,54 @@ def _load(source: Path) -> list[tuple[TensorSpec, Bytes]]:
     return tensors
 
 
-def _measure(
-    pipeline: Pipeline, tensors: list[tuple[TensorSpec, Bytes]]
-) -> tuple[int, float, float, float]:
-    size, encode, check, decode = 0, 0.0, 0.0, 0.0
+def _measure(pipeline: Pipeline, tensors: Tensors, engine: Engine | None) -> _Measured:
+    found, kept = _Measured(), list[tuple[Coded, Bytes]]()
     for spec, data in tensors:
-        if data.size < MIN_CODED_BYTES:
-            size += data.size
-            continue
-        start = time.process_time()
-        coded = encode_tensor(pipeline, spec, data)
-        encode += time.process_time() - start
+        coded = None
+        if data.size >= MIN_CODED_BYTES:
+            start = time.process_time()
+            coded = encode_tensor(pipeline, spec, data)
+            found.encode += time.process_time() - start
         if coded is None:
-            size += data.size
+            found.size += data.size
             continue
-        size += coded.size
+        found.size += coded.size
         start = time.process_time()
         restored = decode_tensor(pipeline, coded)
         middle = time.process_time()
-        same = all(
-            np.array_equal(a, block.words) for a, block in zip(restored, coded.blocks, strict=True)
+        _require(
+            spec.name,
+            all(
+                np.array_equal(part, block.words)
+                for part, block in zip(restored, coded.blocks, strict=True)
+            ),
         )
-        check += time.process_time() - start
-        decode += middle - start
-        if not same:
-            raise AssertionError(f"tensor {spec.name!r} does not decode to its original")
-    return size, encode, check, decode
+        found.check += time.process_time() - start
+        found.decode += middle - start
+        if engine is not None:
+            kept.append((coded, data))
+    if engine is not None:
+        _measure_device(pipeline, kept, engine, found)
+    return found
 
 
-def encode_tensor(
-    pipeline: Pipeline, spec: TensorSpec, data: Bytes, epsilon: float = 0.0
-) -> Coded | None:
-    """Code a tensor in memory, without checking; None when it would not shrink.
-
-    ``epsilon`` is the error bound of a pipeline that is not exact.
-    """
-    layout = layout_of(spec)
-
-    def read(first: int, count: int) -> Bytes:
-        return data[first * layout.word_bytes : (first + count) * layout.word_bytes]
-
-    view, _ = survey(spec, read, pipeline.chunk_words(layout), lambda words: None)
-    model = pipeline.fit(view, epsilon)
-    if pipeline.head_length(model) + model.estimated_bits // 8 >= data.size:
-        return None
-    blocks = []
-    step = SPAN_CHUNKS * model.chunk_words
-    for first in range(0, layout.words, step):
-        count = min(step, layout.words - first)
-        block = Block(first, count, read(first, count))
-        pipeline.encode(block, model)
-        block.drop_streams()
-        blocks.append(block)
-    head = pipeline.write_head(model, np.concatenate([block.directory for block in blocks]))
-    size = len(head) + sum(block.coded.size for block in blocks)
-    return Coded(spec, size, head, blocks) if size < data.size else None
+def _measure_device(
+    pipeline: Pipeline, kept: list[tuple[Coded, Bytes]], engine: Engine, found: _Measured
+) -> None:
+    start = time.perf_counter()
+    decoded = engine.decode(spans_of(pipeline, coded) for coded, _ in kept)
+    for (coded, data), pieces in zip(kept, decoded, strict=True):
+        at = 0
+        for piece in pieces:
+            pause = time.perf_counter()
+            size = piece.words.size
+            _require(coded.spec.name, np.array_equal(piece.words, data[at : at + size]))
+            at += size
+            start += time.perf_counter() - pause  # comparing is not decoding
+        found.device_bytes += at
+    found.device = time.perf_counter() - start
 
 
-def decode_tensor(pipeline: Pipeline, coded: Coded) -> list[Bytes]:
-    """Decode what ``encode_tensor`` returned, span by span, with all checks."""
-    model, _ = pipeline.read_head(coded.head, coded.spec, coded.size)
-    restored = []
-    for block in coded.blocks:
-        empty = block.copy_empty()
-        pipeline.decode(empty, model)
-        restored.append(empty.words)
-    return restored
+def _require(name: str, same: bool) -> None:
+    if not same:
+        raise AssertionError(f"tensor {name!r} does not decode to its original")

@@ -3,7 +3,7 @@
 import numpy as np
 
 from unweight_codecs.errors import UnweightError
-from unweight_codecs.operations.bench import decode_tensor, encode_tensor
+from unweight_codecs.operations.in_memory import decode_tensor, encode_tensor
 from unweight_codecs.presets import PRESETS
 from unweight_codecs.tensor_spec import TensorSpec
 

@@ -1,0 +1,89 @@
+"""Tensors coded and decoded in memory, without a file: for measuring and for self-tests."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unweight_codecs.accelerators import Span
+from unweight_codecs.accelerators.cpu import SPAN_CHUNKS
+from unweight_codecs.codec import Block, Model
+from unweight_codecs.errors import UnweightError
+from unweight_codecs.kernels import buffers
+from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.layouts import layout_of
+from unweight_codecs.pipeline import Pipeline
+from unweight_codecs.survey import survey
+from unweight_codecs.tensor_spec import TensorSpec
+
+
+@dataclass(slots=True)
+class Coded:
+    """A tensor coded in memory; ``size`` is what it takes in a file."""
+
+    spec: TensorSpec
+    size: int
+    head: bytes
+    blocks: list[Block]
+
+
+def encode_tensor(
+    pipeline: Pipeline, spec: TensorSpec, data: Bytes, epsilon: float = 0.0
+) -> Coded | None:
+    """Code a tensor in memory, without checking; None when it would not shrink.
+
+    ``epsilon`` is the error bound of a pipeline that is not exact.
+    """
+    layout = layout_of(spec)
+
+    def read(first: int, count: int) -> Bytes:
+        return data[first * layout.word_bytes : (first + count) * layout.word_bytes]
+
+    view, _ = survey(spec, read, pipeline.chunk_words(layout), lambda words: None)
+    model = pipeline.fit(view, epsilon)
+    if pipeline.head_length(model) + model.estimated_bits // 8 >= data.size:
+        return None
+    blocks = []
+    step = SPAN_CHUNKS * model.chunk_words
+    for first in range(0, layout.words, step):
+        count = min(step, layout.words - first)
+        block = Block(first, count, read(first, count))
+        pipeline.encode(block, model)
+        block.drop_streams()
+        blocks.append(block)
+    head = pipeline.write_head(model, np.concatenate([block.directory for block in blocks]))
+    size = len(head) + sum(block.coded.size for block in blocks)
+    return Coded(spec, size, head, blocks) if size < data.size else None
+
+
+def decode_tensor(pipeline: Pipeline, coded: Coded) -> list[Bytes]:
+    """Decode what ``encode_tensor`` returned, span by span, with all checks."""
+    model, _ = pipeline.read_head(coded.head, coded.spec, coded.size)
+    restored = []
+    for block in coded.blocks:
+        empty = block.copy_empty()
+        pipeline.decode(empty, model)
+        restored.append(empty.words)
+    return restored
+
+
+def spans_of(pipeline: Pipeline, coded: Coded) -> list[Span]:
+    """Return what ``encode_tensor`` returned as spans, to be decoded by an engine."""
+    model, _ = pipeline.read_head(coded.head, coded.spec, coded.size)
+    return [_span_of(pipeline, model, block) for block in coded.blocks]
+
+
+def _span_of(pipeline: Pipeline, model: Model, block: Block) -> Span:
+    size = block.count * model.layout.word_bytes
+
+    def read(buffer: Bytes) -> Block:
+        buffer[:] = block.coded
+        return Block(block.first_word, block.count, coded=buffer, directory=block.directory)
+
+    def decode(copy: Block) -> None:
+        copy.words = buffers.empty(size)
+        pipeline.decode(copy, model)
+
+    def failed(error: UnweightError) -> UnweightError:
+        return error
+
+    return Span(model, block.directory, block.coded.size, size, read, decode, failed)
