@@ -78,6 +78,15 @@ Device = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="cpu, cuda or cuda:N; the best there is unless given."),
 ]
+Decoder = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="NAME",
+        help="What decodes: cpu, cuda, cuda:N, or auto for a device if there is one. "
+        "cpu unless given.",
+    ),
+]
 Threads = Annotated[
     int,
     typer.Option(

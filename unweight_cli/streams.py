@@ -35,6 +35,11 @@ def complain(line: str) -> None:
         discard(sys.stderr)
 
 
+def note(text: str) -> None:
+    """Write to stderr what a user should know although all is well."""
+    complain(f"unweight: note: {text}")
+
+
 def flush() -> None:
     """Write out what is left; what cannot be written has been reported and is dropped."""
     for stream in (sys.stdout, sys.stderr):

@@ -5,8 +5,17 @@ from typing import Annotated
 import typer
 
 from unweight_cli.console import emit
-from unweight_cli.options import Checkpoint, Debug, Json, complete_preset, examples, require_exists
+from unweight_cli.options import (
+    Checkpoint,
+    Debug,
+    Decoder,
+    Json,
+    complete_preset,
+    examples,
+    require_exists,
+)
 from unweight_cli.progress import progress_bars
+from unweight_cli.streams import note
 
 EXAMPLES = examples(
     "unweight bench model.safetensors",
@@ -27,18 +36,28 @@ def bench(
     repeats: Annotated[
         int, typer.Option(min=1, max=1000, metavar="N", help="Runs to take the median of.")
     ] = 3,
+    device: Decoder = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Measure size and speed of each preset on your own checkpoint.
 
-    Rates are original bytes per CPU-second of one thread, in memory; nothing is written.
+    Rates are original bytes per CPU-second of one thread, in memory; nothing is written. With
+    --device cuda, decoding there is measured as well, by the clock and with all copies.
     """
     require_exists(path)
     from unweight_cli.render.benchmark import benchmark
+    from unweight_codecs.accelerators.choice import CPU
     from unweight_codecs.operations.bench import bench as run
     from unweight_codecs.presets import PRESETS
 
     with progress_bars() as progress:
-        report = run(path, tuple(preset or PRESETS), repeats=repeats, progress=progress)
+        report = run(
+            path,
+            tuple(preset or PRESETS),
+            repeats=repeats,
+            progress=progress,
+            device=device or CPU,
+            note=note,
+        )
     emit(report.to_dict(), lambda: benchmark(report), as_json=json)

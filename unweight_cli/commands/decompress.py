@@ -4,6 +4,7 @@ from unweight_cli.console import emit
 from unweight_cli.options import (
     Checkpoint,
     Debug,
+    Decoder,
     Force,
     Json,
     Output,
@@ -13,6 +14,7 @@ from unweight_cli.options import (
     require_exists,
 )
 from unweight_cli.progress import progress_bars
+from unweight_cli.streams import note
 
 EXAMPLES = examples(
     "unweight decompress model.unweight.safetensors",
@@ -24,6 +26,7 @@ EXAMPLES = examples(
 def decompress(
     path: Checkpoint,
     output: Output = None,
+    device: Decoder = None,
     threads: Threads = 0,
     force: Force = False,
     quiet: Quiet = False,
@@ -37,8 +40,17 @@ def decompress(
     """
     require_exists(path)
     from unweight_cli.render.operations import decompressed
+    from unweight_codecs.accelerators.choice import CPU, ignored
     from unweight_codecs.operations.decompress import decompress as run
 
     with progress_bars(quiet=quiet) as progress:
-        report = run(path, output, threads=threads, force=force, progress=progress)
+        report = run(
+            path,
+            output,
+            threads=threads,
+            force=force,
+            progress=progress,
+            device=device or CPU,
+            note=ignored if quiet else note,
+        )
     emit(report.to_dict(), lambda: decompressed(report), as_json=json, quiet=quiet)

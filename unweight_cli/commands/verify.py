@@ -1,5 +1,6 @@
 """``unweight verify``."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,6 @@ from unweight_cli.options import (
     Checkpoint,
     Context,
     Debug,
-    Device,
     EvaluationText,
     Json,
     ModelDirectory,
@@ -23,7 +23,7 @@ from unweight_cli.options import (
     require_exists,
 )
 from unweight_cli.progress import progress_bars
-from unweight_cli.streams import complain
+from unweight_cli.streams import complain, note
 from unweight_codecs.errors import QualityGateError, UsageError
 
 if TYPE_CHECKING:
@@ -67,7 +67,14 @@ def verify(
     ] = None,
     context: Context = None,
     windows: Windows = None,
-    device: Device = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="What decodes, compares and measures: cpu, cuda, cuda:N, or auto for a device if "
+            "there is one. Unless given, cpu, and auto for the model.",
+        ),
+    ] = None,
     measure: Annotated[
         bool,
         typer.Option(
@@ -99,17 +106,17 @@ def verify(
         "max_delta": max_delta,
         "context": context,
         "windows": windows,
-        "device": device,
         "measure": measure or None,
     }
     given = {name: value for name, value in settings.items() if value is not None}
     if given and not perplexity:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise UsageError(f"{names}: has no effect without --perplexity")
+    host = Host(threads, device, quiet)
     if perplexity:
-        report, found = _with_perplexity(path, against, given, threads=threads, quiet=quiet)
+        report, found = _with_perplexity(path, against, given, host)
     else:
-        report, found = _verified(path, against, threads=threads, quiet=quiet), None
+        report, found = _verified(path, against, host), None
     document: dict[str, Any] = {
         "operation": "verify",
         "source": str(path),
@@ -128,24 +135,43 @@ def verify(
         raise typer.Exit(failure.exit_code)
 
 
-def _verified(path: Path, against: Path | None, *, threads: int, quiet: bool) -> "OperationReport":
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What the work may use, and whether it may speak of it."""
+
+    threads: int
+    device: str | None
+    quiet: bool
+
+
+def _verified(path: Path, against: Path | None, host: Host) -> "OperationReport":
+    from unweight_codecs.accelerators.choice import CPU, ignored
     from unweight_codecs.operations.verify import verify as run
 
-    with progress_bars(quiet=quiet) as progress:
-        return run(path, against, threads=threads, progress=progress)
+    with progress_bars(quiet=host.quiet) as progress:
+        return run(
+            path,
+            against,
+            threads=host.threads,
+            progress=progress,
+            device=host.device or CPU,
+            note=ignored if host.quiet else note,
+        )
 
 
 def _with_perplexity(
-    path: Path, against: Path | None, settings: dict[str, Any], *, threads: int, quiet: bool
+    path: Path, against: Path | None, settings: dict[str, Any], host: Host
 ) -> "tuple[OperationReport | None, PerplexityReport]":
     """Verify what is compressed, then evaluate; a plain checkpoint has nothing to verify."""
     from unweight_cli.evaluation.verification import Request, evaluate, plan
 
-    planned = plan(Request(path, against, threads=threads, **settings))
+    if host.device is not None:
+        settings = settings | {"device": host.device}
+    planned = plan(Request(path, against, threads=host.threads, **settings))
     report = None
     if planned.is_compressed:
-        report = _verified(path, against, threads=threads, quiet=quiet)
-    with progress_bars(quiet=quiet) as progress:
+        report = _verified(path, against, host)
+    with progress_bars(quiet=host.quiet) as progress:
         return report, evaluate(planned, progress)
 
 

@@ -13,7 +13,8 @@ from unweight_codecs.operations.bench import BenchReport
 def benchmark(report: BenchReport) -> Iterator[RenderableType]:
     """Show size and rates of each preset."""
     yield title(report.source)
-    grid = table(("preset",), ("before", "after", "ratio", "encode", "check", "decode"))
+    device = (report.device,) if report.device else ()
+    grid = table(("preset",), ("before", "after", "ratio", "encode", "check", "decode", *device))
     for row in report.rows:
         grid.add_row(
             row.preset,
@@ -23,8 +24,14 @@ def benchmark(report: BenchReport) -> Iterator[RenderableType]:
             rate(row.source_bytes, row.encode_cpu_seconds),
             rate(row.source_bytes, row.check_cpu_seconds),
             rate(row.source_bytes, row.decode_cpu_seconds),
+            *(rate(row.device_bytes, row.device_seconds) for _ in device),
         )
     yield grid
+    if device:
+        yield Text(
+            f"{report.device}: words per second of the clock, from and to the memory of the host.",
+            style="dim",
+        )
     yield Text(
         f"Original bytes per CPU-second of one thread, in memory; median of "
         f"{count(report.repeats, 'run')}; {report.kernel} kernels.",
