@@ -1,4 +1,4 @@
-"""Devices for the tests of kernels: each runs in the simulator, and on a CUDA device if there is one."""
+"""Where the tests of kernels run: in the simulator, and on a CUDA device if there is one."""
 
 import sys
 from pathlib import Path
@@ -10,7 +10,9 @@ from tests.gpu.simulator.compiler import find_compiler
 
 
 @pytest.fixture(scope="session")
-def simulator(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Simulator:
+def simulator(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Simulator:
     """Return the simulator; its libraries stay in pytest's cache."""
     if sys.platform != "linux":
         pytest.skip("the simulator is for Linux")

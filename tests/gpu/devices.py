@@ -8,7 +8,10 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from tests.gpu.simulator import compiler, memory
-from tests.gpu.simulator.module import Module, Settings
+from tests.gpu.simulator.module import Limits, Module
+
+Handle = Any  # an object of CuPy, which has no types
+Array = Handle  # an array on a device: in the simulator a NumPy array in guarded memory
 
 
 class Function(Protocol):
@@ -34,12 +37,10 @@ class Device(Protocol):
 
     name: str
 
-    def load(
-        self, source: str | Path, *, seed: int = 0, options: Sequence[str] = ()
-    ) -> Compiled:
+    def load(self, source: str | Path, *, seed: int = 0, options: Sequence[str] = ()) -> Compiled:
         """Compile CUDA C: a path, or the text itself. The seed is of the simulator's schedule."""
 
-    def array(self, values: NDArray[Any], *, alignment: int = memory.ALIGNMENT) -> Any:
+    def array(self, values: NDArray[Any], *, alignment: int = memory.ALIGNMENT) -> Array:
         """Copy an array to the device."""
 
     def empty(
@@ -48,13 +49,13 @@ class Device(Protocol):
         dtype: DTypeLike,
         *,
         alignment: int = memory.ALIGNMENT,
-    ) -> Any:
+    ) -> Array:
         """Allocate an array; what it holds is undefined, in the simulator bytes of 0xCD."""
 
-    def address(self, array: Any) -> int:
+    def address(self, array: Array) -> int:
         """Return the address of an array, for structures that hold it."""
 
-    def to_host(self, array: Any) -> NDArray[Any]:
+    def to_host(self, array: Array) -> NDArray[Any]:
         """Copy an array from the device."""
 
 
@@ -68,17 +69,19 @@ class Simulator:
 
     name = "simulator"
 
-    def __init__(self, cache: Path, settings: Settings | None = None):
-        self._cache = cache
-        self._settings = settings or Settings()
+    def __init__(self, cache: Path, limits: Limits | None = None) -> None:
+        self.cache = cache
+        self._libraries: dict[tuple[str, ...], Path] = {}
+        self._limits = limits or Limits()
 
     def load(self, source: str | Path, *, seed: int = 0, options: Sequence[str] = ()) -> Module:
         """Compile CUDA C, or take the library of an earlier time."""
         name = source.name if isinstance(source, Path) else "kernel.cu"
         text = source.read_text() if isinstance(source, Path) else source
-        library = compiler.build(text, name, options, self._cache)
-        most, seconds = self._settings.device_shared_limit, self._settings.processor_seconds
-        return Module(library, Settings(seed, most, seconds))
+        key = (name, text, *options)
+        if key not in self._libraries:
+            self._libraries[key] = compiler.build(text, name, options, self.cache)
+        return Module(self._libraries[key], seed, self._limits)
 
     def array(self, values: NDArray[Any], *, alignment: int = memory.ALIGNMENT) -> NDArray[Any]:
         """Copy an array into guarded memory."""
@@ -113,14 +116,14 @@ class CupyDevice:
     def __init__(self) -> None:
         import cupy
 
-        self._cupy: Any = cupy
+        self._cupy: Handle = cupy
 
-    def load(self, source: str | Path, *, seed: int = 0, options: Sequence[str] = ()) -> Any:
+    def load(self, source: str | Path, *, seed: int = 0, options: Sequence[str] = ()) -> Handle:
         """Compile CUDA C by NVRTC; multiplications and additions are not fused."""
         text = source.read_text() if isinstance(source, Path) else source
         return self._cupy.RawModule(code=text, options=("--std=c++17", "--fmad=false", *options))
 
-    def array(self, values: NDArray[Any], *, alignment: int = memory.ALIGNMENT) -> Any:
+    def array(self, values: NDArray[Any], *, alignment: int = memory.ALIGNMENT) -> Array:
         """Copy an array to the device."""
         return self._cupy.asarray(values)
 
@@ -130,7 +133,7 @@ class CupyDevice:
         dtype: DTypeLike,
         *,
         alignment: int = memory.ALIGNMENT,
-    ) -> Any:
+    ) -> Array:
         """Allocate an array on the device, filled as in the simulator."""
         dtype = np.dtype(dtype)
         extent = (shape,) if isinstance(shape, int) else shape
@@ -138,11 +141,11 @@ class CupyDevice:
         self._cupy.cuda.runtime.memset(array.data.ptr, memory.POISON, array.nbytes)
         return array
 
-    def address(self, array: Any) -> int:
+    def address(self, array: Array) -> int:
         """Return the address of an array."""
         return int(array.data.ptr)
 
-    def to_host(self, array: Any) -> NDArray[Any]:
+    def to_host(self, array: Array) -> NDArray[Any]:
         """Copy an array from the device, after all launches."""
         host: NDArray[Any] = self._cupy.asnumpy(array)
         return host

@@ -14,7 +14,7 @@ inline void release_barrier() {
 }
 
 // Returns how many threads came with a vote.
-inline unsigned meet_block(const char* operation, bool vote, const Site& site) {
+[[gnu::noinline]] inline unsigned meet_block(const char* operation, bool vote, const Site& site) {
     Thread& self = *machine.current;
     if (!machine.at_barrier) {
         machine.barrier_first = &self;

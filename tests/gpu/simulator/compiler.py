@@ -20,10 +20,10 @@ from tests.gpu.simulator.errors import CompileError
 _HERE: Final = Path(__file__).resolve().parent
 _HEADERS: Final = sorted(_HERE.glob("*.h"))
 
-# Arithmetic as on a GPU: nothing is fused behind the source's back, integers wrap around. The checks
-# are those of undefined.h, in place of a run-time library.
-_COMPILE: Final = (
-    *("-std=c++20", "-O2", "-g", "-w", "-fPIC", "-fvisibility=hidden"),
+# Arithmetic as on a GPU: nothing is fused behind the source's back, integers wrap around. The
+# handlers of the checks are those of undefined.h, in place of a run-time library.
+COMPILE_OPTIONS: Final = (
+    *("-std=c++20", "-O1", "-g1", "-w", "-fPIC", "-fvisibility=hidden"),
     *("-ffp-contract=off", "-fwrapv", "-fno-strict-aliasing"),
     "-fsanitize=alignment,shift-exponent,bounds-strict,integer-divide-by-zero",
     "-fsanitize=float-cast-overflow,return,unreachable",
@@ -67,7 +67,7 @@ def build(source: str, name: str, options: Sequence[str], cache: Path) -> Path:
     expanded = _run(preprocess, f'#line 1 "{name}"\n{source}')
     unit = _translation_unit(expanded)
     version = _run((compiler, "--version"), "")
-    parts = (unit, version, *_COMPILE, *(header.read_text() for header in _HEADERS))
+    parts = (unit, version, *COMPILE_OPTIONS, *(header.read_text() for header in _HEADERS))
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
     library = cache / f"{digest}.so"
     if not library.exists():
@@ -89,7 +89,17 @@ def _translation_unit(expanded: str) -> str:
 def _compile(compiler: str, unit: str, library: Path) -> None:
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         made = Path(folder, "kernels.o"), Path(folder, "kernels.so")
-        compile_ = (compiler, *_COMPILE, f"-I{_HERE}", "-x", "c++", "-c", "-o", str(made[0]), "-")
+        compile_ = (
+            compiler,
+            *COMPILE_OPTIONS,
+            f"-I{_HERE}",
+            "-x",
+            "c++",
+            "-c",
+            "-o",
+            str(made[0]),
+            "-",
+        )
         _run(compile_, unit)
         # Without the checks' options, which would ask for their run-time library.
         _run((compiler, "-shared", "-o", str(made[1]), str(made[0])), "")
@@ -106,9 +116,8 @@ def _run(command: Sequence[str], text: str) -> str:
 def source_line(library: Path, instruction: int) -> str:
     """Return ``file:line: `` of an instruction in the kernels' source; empty where unknown."""
     tool = shutil.which("addr2line")
-    if tool is None:
+    if tool is None or not instruction:
         return ""
-    # One back: the address is of what comes after a call.
     found = _run((tool, "-s", "-i", "-e", str(library), hex(instruction)), "").split("\n")
     ours = {header.name for header in _HEADERS}
     for place in found:

@@ -16,7 +16,8 @@ struct Context {
 }  // namespace cuda_on_cpu
 
 // Pushes the registers that a callee must keep, stores the stack pointer in *save, continues at the
-// other one and pops them there. Floating-point control is the same for all threads.
+// other one and pops them there. Floating-point control is the same for all threads. The end is a
+// jump, as a return to another stack's caller is always mispredicted.
 extern "C" __attribute__((visibility("hidden"))) void cuda_on_cpu_switch(void** save, void* other);
 
 #if defined(__x86_64__)
@@ -40,7 +41,8 @@ cuda_on_cpu_switch:
     popq %r12
     popq %rbx
     popq %rbp
-    ret
+    popq %rcx
+    jmp *%rcx
     .size cuda_on_cpu_switch, .-cuda_on_cpu_switch
     .popsection
 )");
@@ -81,7 +83,8 @@ cuda_on_cpu_switch:
     ldp d12, d13, [sp, #128]
     ldp d14, d15, [sp, #144]
     add sp, sp, #160
-    ret
+    mov x9, x30
+    br x9
     .size cuda_on_cpu_switch, .-cuda_on_cpu_switch
     .popsection
 )");

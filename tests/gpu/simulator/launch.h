@@ -157,17 +157,22 @@ inline Span static_shared_memory() {
     return found;
 }
 
-// Memory that ends where a guard begins; one lies before it too.
-inline char* guarded_memory(std::size_t size, std::size_t guard) {
-    const std::size_t page = std::size_t(sysconf(_SC_PAGESIZE));
-    size = (size + page - 1) / page * page;
-    void* memory = mmap(nullptr, size + 2 * guard, PROT_NONE,
+// Pieces of memory with guards between and around them; returns the end of the first. The next one
+// ends `guard` and a piece later.
+inline char* guarded_memory(std::size_t size, std::size_t guard, std::size_t pieces) {
+    void* memory = mmap(nullptr, (size + guard) * pieces + guard, PROT_NONE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) fail_at(nullptr, 0, "no memory for the simulator");
-    char* begin = static_cast<char*>(memory) + guard;
-    if (size && mprotect(begin, size, PROT_READ | PROT_WRITE))
-        fail_at(nullptr, 0, "no memory for the simulator");
+    bool is_usable = memory != MAP_FAILED;
+    char* const begin = static_cast<char*>(memory) + guard;
+    for (std::size_t i = 0; is_usable && size && i < pieces; i++)
+        is_usable = !mprotect(begin + i * (size + guard), size, PROT_READ | PROT_WRITE);
+    if (!is_usable) fail_at(nullptr, 0, "no memory for the simulator");
     return begin + size;
+}
+
+inline std::size_t whole_pages(std::size_t size) {
+    const auto page = std::size_t(sysconf(_SC_PAGESIZE));
+    return (size + page - 1) / page * page;
 }
 
 constexpr std::size_t SHARED_ALIGNMENT = 16;
@@ -180,7 +185,7 @@ struct SharedMemory {
     SharedMemory() {
         const std::size_t size = request->shared_bytes;
         const std::size_t rounded = (size + SHARED_ALIGNMENT - 1) / SHARED_ALIGNMENT * SHARED_ALIGNMENT;
-        slack_end = guarded_memory(rounded, GUARD_BYTES);
+        slack_end = guarded_memory(whole_pages(rounded), GUARD_BYTES, 1);
         dynamic = {slack_end - rounded, size};
         machine.dynamic_shared = dynamic.begin;
     }
@@ -221,11 +226,13 @@ inline void run_thread() {
     exit_thread();
 }
 
-inline void run_block(char* const* stacks) {
+inline void run_block(char* first_stack) {
     const dim3& block = machine.block;
     const unsigned count = block.x * block.y * block.z;
     machine.live = count;
-    machine.warp_first = random_bits() & 1;
+    // Warps that run one after another, in long turns, or mixed: each shows other races.
+    constexpr std::uint32_t leaving[] = {0, 512, 512, 65536};
+    machine.leave_below = leaving[random_bits() & 3];
     for (unsigned i = 0; i < (count + 31) / 32; i++) {
         const unsigned lanes = std::min(count - 32 * i, 32u);
         machine.warps[i] = {};
@@ -236,7 +243,9 @@ inline void run_block(char* const* stacks) {
         thread.index = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
         thread.warp = i / 32;
         thread.lane = i % 32;
-        prepare(thread.context, stacks[i], STACK_BYTES, run_thread);
+        // At different offsets, else all stacks compete for the same lines of the cache.
+        char* const top = first_stack + i * (STACK_BYTES + GUARD_BYTES) - i * 320 % 4096;
+        prepare(thread.context, top, STACK_BYTES - 4096, run_thread);
         make_ready(thread);
     }
     run_another();
@@ -245,8 +254,8 @@ inline void run_block(char* const* stacks) {
 inline void run_grid() {
     const dim3& grid = machine.grid;
     const SharedMemory shared;
-    std::vector<char*> stacks(machine.block.x * machine.block.y * machine.block.z);
-    for (char*& stack : stacks) stack = guarded_memory(STACK_BYTES, GUARD_BYTES);
+    const unsigned threads = machine.block.x * machine.block.y * machine.block.z;
+    char* const first_stack = guarded_memory(STACK_BYTES, GUARD_BYTES, threads);
     std::vector<std::uint64_t> order(std::uint64_t(grid.x) * grid.y * grid.z);
     std::iota(order.begin(), order.end(), 0);
     for (std::uint64_t left = order.size(); left > 1; left--)
@@ -255,7 +264,7 @@ inline void run_grid() {
         machine.block_index = {unsigned(i % grid.x), unsigned(i / grid.x % grid.y),
                                unsigned(i / grid.x / grid.y)};
         shared.poison();
-        run_block(stacks.data());
+        run_block(first_stack);
         shared.check();
     }
 }

@@ -59,7 +59,7 @@ struct Machine {
     unsigned barrier_votes, barrier_result;
     Thread* barrier_first;  // of those at the barrier
     unsigned ready_warps;
-    bool warp_first;  // stay in a warp as long as it has a ready thread
+    std::uint32_t leave_below;  // of 65,536: how often to leave a warp that has ready threads
     std::uint64_t random_state;
     Thread* current;
     Context launcher;
@@ -73,7 +73,8 @@ inline Machine machine;
 
 // Whether a thread at this operation does the same as one that waits.
 inline bool same_operation(const Thread& waiting, const char* operation, const Site& site) {
-    return waiting.site.line() == site.line() && !std::strcmp(waiting.operation, operation);
+    return waiting.site.line() == site.line() &&
+           (waiting.operation == operation || !std::strcmp(waiting.operation, operation));
 }
 
 inline Thread* lanes_of(unsigned warp) { return machine.threads + 32 * warp; }
@@ -94,7 +95,7 @@ inline const char* file_name(const char* path) {
     return slash ? slash + 1 : path;
 }
 
-[[noreturn, gnu::format(printf, 3, 4)]] inline void fail_at(
+[[noreturn, gnu::cold, gnu::noinline, gnu::format(printf, 3, 4)]] inline void fail_at(
     const char* file, unsigned line, const char* format, ...) {
     char* at = machine.report->message;
     char* end = at + sizeof machine.report->message;
@@ -124,9 +125,8 @@ inline std::uint32_t random_bits() {  // SplitMix64 (Steele, Lea and Flood 2014)
     return std::uint32_t(z >> 32);
 }
 
-inline unsigned random_member(unsigned set) {
-    const unsigned start = random_bits() & 31;
-    return (start + std::countr_zero(std::rotr(set, int(start)))) & 31;
+inline unsigned random_member(unsigned set, unsigned random) {
+    return (random + unsigned(std::countr_zero(std::rotr(set, int(random & 31))))) & 31;
 }
 
 inline void make_ready(Thread& thread) {
@@ -179,7 +179,7 @@ inline void make_unready(Thread& thread, State state) {
             b.z, exited, threads, text);
 }
 
-inline void run_another() {
+[[gnu::noinline]] inline void run_another() {
     if (!machine.ready_warps) {
         if (machine.live) fail_deadlocked();
         Context& last = machine.current->context;
@@ -188,9 +188,11 @@ inline void run_another() {
         return;
     }
     Thread* previous = machine.current;
-    const bool stay = previous && machine.warp_first && machine.warps[previous->warp].ready;
-    const unsigned warp = stay ? previous->warp : random_member(machine.ready_warps);
-    Thread* next = lanes_of(warp) + random_member(machine.warps[warp].ready);
+    const std::uint32_t random = random_bits();
+    const bool stay = previous && machine.warps[previous->warp].ready &&
+                      random >> 16 >= machine.leave_below;
+    const unsigned warp = stay ? previous->warp : random_member(machine.ready_warps, random >> 5);
+    Thread* next = lanes_of(warp) + random_member(machine.warps[warp].ready, random);
     if (next == previous) return;
     machine.current = next;
     machine.thread_index = next->index;

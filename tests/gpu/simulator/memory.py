@@ -15,8 +15,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from tests.gpu.simulator.errors import LaunchError
-
 POISON: Final = 0xCD
 ALIGNMENT: Final = 16  # of the widest load; that of a real device is wider
 GUARD: Final = 64 << 10  # mirrored by launch.h
@@ -39,25 +37,25 @@ class Buffer(ctypes.Structure):
 class GuardedMemory(mmap.mmap):
     """Pages between guards, and the range of them that belongs to an array."""
 
-    first: int  # offset of the first byte of the array
-    size: int
     address: int
+    first: int  # offset of the first byte of the array
+    nbytes: int  # of the array
 
     def bytes(self) -> NDArray[np.uint8]:
         """Return the accessible pages."""
         return np.frombuffer(self, np.uint8, len(self) - 2 * GUARD, GUARD)
 
-    def describe(self, argument: int = 0, *, is_read_only: bool = False) -> Buffer:
-        """Return what the launcher needs to know; ``argument`` counts from 1."""
+    def describe(self, argument: int, is_read_only: bool) -> Buffer:
+        """Return what the launcher needs to know; ``argument`` counts from 1, 0 is none."""
         begin = self.address + self.first
         pages_end = self.address + len(self) - GUARD
-        end = begin + self.size
+        end = begin + self.nbytes
         return Buffer(self.address + GUARD, pages_end, begin, end, argument, is_read_only)
 
     def is_overrun(self) -> bool:
         """Return whether a byte around the array has been written."""
         pages, first = self.bytes(), self.first - GUARD
-        around = pages[:first], pages[first + self.size :]
+        around = pages[:first], pages[first + self.nbytes :]
         return any(bool((part != POISON).any()) for part in around)
 
 
@@ -78,7 +76,7 @@ def empty(shape: int | tuple[int, ...], dtype: DTypeLike, alignment: int) -> NDA
     memory = GuardedMemory(-1, room + 2 * GUARD)
     memory.address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     memory.first = GUARD + (room - size) // alignment * alignment
-    memory.size = size
+    memory.nbytes = size
     memory.bytes()[:] = POISON
     for offset in (0, GUARD + room):
         _protect(memory.address + offset, GUARD)
@@ -92,17 +90,11 @@ def _protect(address: int, size: int) -> None:
         raise OSError(ctypes.get_errno(), "mprotect")
 
 
-def memory_of(array: NDArray[Any]) -> GuardedMemory:
-    """Return the memory that an array, or a view of one, lies in.
-
-    Raises:
-        LaunchError: The array is not in global memory.
-    """
-    base: object = array
+def memory_of(array: object) -> GuardedMemory | None:
+    """Return the memory that an array, or a view of one, lies in, if it is guarded."""
+    base = array
     while isinstance(base, np.ndarray):
         base = base.base
     if isinstance(base, memoryview):
         base = base.obj
-    if not isinstance(base, GuardedMemory):
-        raise LaunchError("the array is not in device memory: use device.array or device.empty")
-    return base
+    return base if isinstance(base, GuardedMemory) else None

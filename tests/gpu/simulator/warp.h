@@ -27,7 +27,7 @@ inline T from_bits(std::uint64_t bits) {
 
 // Waits for all lanes of the mask. combine(lanes, mask) reads their operands and sets the results.
 template <class Combine>
-inline std::uint64_t meet_warp(const char* operation, unsigned mask, std::uint64_t operand,
+[[gnu::noinline]] std::uint64_t meet_warp(const char* operation, unsigned mask, std::uint64_t operand,
                                unsigned source_lane, const Site& site, Combine combine) {
     Thread& self = *machine.current;
     Warp& warp = machine.warps[self.warp];
