@@ -11,8 +11,15 @@ from unweight_codecs.entropy.directory import CODERS, LENGTH_BITS, TABLE_BITS, p
 from unweight_codecs.errors import IntegrityError
 from unweight_codecs.kernels.base import Bytes, Frequencies, padded
 from unweight_gpu.chunks import CHUNK, CODED, CONSTANT, EXPANDED, PACKED, STREAM
+from unweight_gpu.palette.format import (
+    LARGEST_BASE,
+    ROW_WORDS,
+    SMALLEST_BASE,
+    Layout,
+    refusal,
+)
 from unweight_gpu.teams import NEED, order_of, teams_of
-from unweight_gpu.tensors import Places, TensorEntry, TensorTable
+from unweight_gpu.tensors import PalettePlaces, Places, TensorEntry, TensorTable
 
 _KINDS: Final = {"raw": PACKED, "constant": CONSTANT, "rans": CODED}
 _KIND_OF_CODER: Final = np.array([_KINDS.get(name, PACKED) for name in CODERS], np.uint8)
@@ -31,6 +38,20 @@ def obstacle(model: Model, directory: NDArray[np.void]) -> str:
     if np.any(directory["segments"] >> (LENGTH_BITS + TABLE_BITS) == _ZSTD):
         return "zstd"
     return ""
+
+
+def palette_obstacle(model: Model, directory: NDArray[np.void]) -> str:
+    """Return why kernels cannot make a palette of a whole tensor, "" if they can."""
+    layout, words = model.layout, max(1, model.layout.words)
+    if model.spec.dtype != "BF16" or not model.is_exact or len(model.spec.shape) < 2:
+        return "not a BF16 matrix that is coded exactly"
+    if not layout.words or layout.columns % ROW_WORDS:
+        return f"rows of {layout.columns} weights, not a multiple of {ROW_WORDS}"
+    if not SMALLEST_BASE <= model.base <= LARGEST_BASE:
+        return f"a window that begins at exponent {model.base}"
+    lengths = directory["segments"][:, -1] & ((1 << LENGTH_BITS) - 1)
+    refused = refusal(Layout(words // layout.columns, layout.columns), int(lengths.sum()))
+    return refused.reason if refused else obstacle(model, directory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,32 +103,45 @@ class BatchBuilder:
         self._chunks, self._streams = _Members(CHUNK), _Members(STREAM)
 
     def add(self, block: Block, model: Model, coded_at: int) -> None:
-        """Add a block whose coded bytes begin at ``coded_at`` of their buffer.
+        """Add a block whose coded bytes begin at ``coded_at``; its words will be as in the file.
 
         Raises IntegrityError for a directory that cannot be right. What lies in the chunks is left
         for the kernels to check, as is every length.
         """
-        tensor, located = self._tensors.entry(model), parse_directory(block, model)
-        chunks = self._numbered_chunks(block, tensor, len(located))
-        needs = np.zeros(len(located), NEED)
+        tensor = self._tensors.entry(model)
+        chunks, needs = self._described(block, tensor, coded_at)
+        starts = chunks["first"] - np.uint64(block.first_word)
+        size = model.layout.word_bytes
+        chunks["out"] = self._placed(block.count * size) + starts * np.uint64(size)
         needs["kernel"] = self._kernel_number(tensor.kernel)
-        parts = 0
-        for (name, bits), segments in zip(model.streams().items(), located.T, strict=True):
-            source = chunks[name] if name in _NO_PARTS else chunks["parts"][:, parts]
-            parts += name not in _NO_PARTS
-            source["offset"], source["length"] = segments["offset"] + coded_at, segments["length"]
-            source["kind"], source["bits"] = _KIND_OF_CODER[segments["coder"]], bits
-            if name == "escape" and np.any(segments["coder"] != _RAW):
-                raise IntegrityError("a chunk codes its escapes")
-            coded = np.flatnonzero(segments["coder"] == _RANS)
-            if not coded.size:
-                continue
-            tables = _tables_of(tensor, name, segments["table"][coded])
-            if name == "symbol":
-                needs["table"][coded], needs["tables"][coded] = tables, max(1, tensor.classes)
-            else:
-                self._expand(source, chunks, coded, tables)
         self._chunks.add(chunks, needs)
+
+    def add_as_palette(self, block: Block, model: Model, coded_at: int) -> PalettePlaces:
+        """Add all of a tensor, to become a palette; ``palette_obstacle`` must allow it.
+
+        Returns where its arrays will be in the buffer of results.
+        """
+        tensor = self._tensors.entry(model)
+        chunks, needs = self._described(block, tensor, coded_at)
+        escapes = chunks["escape"]["length"].astype(np.int64)
+        chunks["out"] = np.cumsum(escapes) - escapes
+        needs["kernel"] = self._kernel_number(
+            "decode_palette_classes" if tensor.classes else "decode_palette"
+        )
+        self._chunks.add(chunks, needs)
+        layout = Layout(block.count // model.layout.columns, model.layout.columns)
+        number = int(escapes.sum())
+        places = PalettePlaces(
+            layout,
+            model.base,
+            number,
+            sm=self._placed(layout.places),
+            nibbles=self._out.add(layout.places // 2),
+            row_ptr=self._out.add(4 * (layout.rows + 1)),
+            escapes=self._out.add(4 * number),
+        )
+        self._tensors.place_palette(tensor, places)
+        return places
 
     def build(self) -> Batch:
         """Return the batch of all blocks added."""
@@ -138,12 +172,39 @@ class BatchBuilder:
             self._kernels.append(kernel)
         return self._kernels.index(kernel)
 
+    def _placed(self, nbytes: int) -> int:
+        """Return where the next block comes out."""
+        self._out_at.append(self._out.add(nbytes))
+        return self._out_at[-1]
+
+    def _described(
+        self, block: Block, tensor: TensorEntry, coded_at: int
+    ) -> tuple[NDArray[np.void], NDArray[np.void]]:
+        """Return what there is to say of a block's chunks but where they go, and their tables."""
+        model, located = tensor.model, parse_directory(block, tensor.model)
+        chunks = self._numbered_chunks(block, tensor, len(located))
+        needs, parts = np.zeros(len(located), NEED), 0
+        for (name, bits), segments in zip(model.streams().items(), located.T, strict=True):
+            source = chunks[name] if name in _NO_PARTS else chunks["parts"][:, parts]
+            parts += name not in _NO_PARTS
+            source["offset"], source["length"] = segments["offset"] + coded_at, segments["length"]
+            source["kind"], source["bits"] = _KIND_OF_CODER[segments["coder"]], bits
+            if name == "escape" and np.any(segments["coder"] != _RAW):
+                raise IntegrityError("a chunk codes its escapes")
+            coded = np.flatnonzero(segments["coder"] == _RANS)
+            if not coded.size:
+                continue
+            tables = _tables_of(tensor, name, segments["table"][coded])
+            if name == "symbol":
+                needs["table"][coded], needs["tables"][coded] = tables, max(1, tensor.classes)
+            else:
+                self._expand(source, chunks, coded, tables)
+        return chunks, needs
+
     def _numbered_chunks(self, block: Block, tensor: TensorEntry, number: int) -> NDArray[np.void]:
         model = tensor.model
-        out_at = self._out.add(block.count * model.layout.word_bytes)
         starts = np.arange(number) * model.chunk_words
         chunks = np.zeros(number, CHUNK)
-        chunks["out"] = out_at + starts * model.layout.word_bytes
         chunks["first"] = block.first_word + starts
         chunks["count"] = np.minimum(block.count - starts, model.chunk_words)
         chunks["tensor"] = tensor.number
@@ -151,8 +212,7 @@ class BatchBuilder:
         if model.steps is not None:
             first = block.first_word // model.chunk_words
             chunks["step"] = model.steps[first : first + number]
-        self._blocks.append(np.full(number, len(self._out_at)))
-        self._out_at.append(out_at)
+        self._blocks.append(np.full(number, len(self._blocks)))
         return chunks
 
     def _expand(

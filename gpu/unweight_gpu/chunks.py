@@ -50,6 +50,10 @@ TENSOR = np.dtype(
         ("weights", "<u8"),
         ("left", "<u8"),
         ("right", "<u8"),
+        ("sm", "<u8"),
+        ("nibbles", "<u8"),
+        ("row_ptr", "<u8"),
+        ("escapes", "<u8"),
         ("tile_rows", "<u4"),
         ("tile_columns", "<u4"),
         ("across", "<u4"),
@@ -68,7 +72,7 @@ TENSOR = np.dtype(
         ("dtype", "u1"),
         ("unused", "u1"),
         ("bias", "<u4"),
-        ("padding", "<u4"),
+        ("escape_number", "<u4"),
     ]
 )
 TEAMS = np.dtype([("first", "<u4"), ("number", "<u4"), ("table", "<u4"), ("tables", "<u4")])

@@ -10,6 +10,7 @@ from unweight_codecs.codec import Model
 from unweight_codecs.kernels.base import ALPHABET, Bytes, Frequencies
 from unweight_codecs.quantise.values import FLOATS
 from unweight_gpu.chunks import TENSOR
+from unweight_gpu.palette.format import Layout
 
 ALIGNMENT: Final = 256  # of what begins in a buffer, as of device memory itself
 
@@ -25,6 +26,26 @@ class Places:
         place = self.end
         self.end += -(-nbytes // ALIGNMENT) * ALIGNMENT
         return place
+
+
+@dataclass(frozen=True, slots=True)
+class PalettePlaces:
+    """Where the arrays of a palette come out; see ``palette.format``.
+
+    Attributes:
+        layout: The extent of the matrix, whose rows need no padding.
+        base: First exponent of the window.
+        number: Of escapes.
+        sm, nibbles, row_ptr, escapes: Offsets in the buffer of results.
+    """
+
+    layout: Layout
+    base: int
+    number: int
+    sm: int
+    nibbles: int
+    row_ptr: int
+    escapes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +82,13 @@ class TensorTable:
         if found is None:
             found = self._entries[id(model)] = self._add(model)
         return found
+
+    def place_palette(self, tensor: TensorEntry, places: PalettePlaces) -> None:
+        """Say where the palette of a tensor goes."""
+        record = self._records[tensor.number]
+        for name in ("sm", "nibbles", "row_ptr", "escapes"):
+            record[name] = getattr(places, name)
+        record["escape_number"] = places.number
 
     def records(self) -> NDArray[np.void]:
         """Return a record of ``TENSOR`` for each."""

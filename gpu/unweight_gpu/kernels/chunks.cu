@@ -18,7 +18,7 @@ struct Source {
 /* A chunk of words. The parts are the streams that hold what the symbols leave, lowest bits first. */
 #define MOST_PARTS 8
 struct Chunk {
-    u64 out;   /* where its words go */
+    u64 out;   /* where its words go; of a palette, how many escapes lie before */
     u64 first; /* the tensor's word that it begins with */
     u32 count;
     u32 tensor;
@@ -33,6 +33,7 @@ struct Tensor {
     u64 row_scales, column_scales, class_of_sum; /* a u8 each */
     u64 level_table;                             /* i32 each */
     u64 weights, left, right;                    /* of low-rank factors: u16, i8, i8 */
+    u64 sm, nibbles, row_ptr, escapes;           /* of a palette, in the buffer of results */
     u32 tile_rows, tile_columns, across, down;
     float scale;
     u32 rank;         /* 0: no factors */
@@ -46,6 +47,7 @@ struct Tensor {
     u8 dtype;         /* of a grid of levels, as in `levels.cu` */
     u8 unused;
     u32 bias;
+    u32 escape_number; /* of a palette */
 };
 
 /* Chunks, or streams, that a block of threads decodes with the same tables; a warp takes one. */

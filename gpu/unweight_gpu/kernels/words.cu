@@ -12,6 +12,23 @@ struct Classifier {
     const u8 *row_scales, *column_scales, *class_of_sum;
     u64 row, column, columns, rows;
 
+    /* Begins at the first word of this lane; false if scales lie outside of their buffer. */
+    __device__ bool open(const Chunk &chunk, const Tensor &tensor, u32 lane, const Buffers &buffers)
+    {
+        const u64 first = chunk.first + 4 * lane, total = buffers.parameter_bytes;
+        columns = tensor.columns;
+        rows = columns ? tensor.words / columns : 0;
+        if (!rows || !inside(tensor.row_scales, rows, total) || !inside(tensor.column_scales, columns, total) ||
+            !inside(tensor.class_of_sum, 511, total))
+            return false;
+        row_scales = buffers.parameters + tensor.row_scales;
+        column_scales = buffers.parameters + tensor.column_scales;
+        class_of_sum = buffers.parameters + tensor.class_of_sum;
+        row = first / columns;
+        column = first % columns;
+        return true;
+    }
+
     __device__ u32 four() const
     {
         u32 found = 0;
@@ -235,16 +252,8 @@ __device__ u32 decode_words(const Chunk &chunk, const Tensor &tensor, const Tabl
     if (is_coded && (!has_tables || !is_usable(tables)))
         return BAD_TABLE;
     Classifier classifier;
-    if (tensor.classes) {
-        const u64 first = chunk.first + 4 * lane, rows = tensor.columns ? tensor.words / tensor.columns : 0;
-        if (!rows || !inside(tensor.row_scales, rows, buffers.parameter_bytes) ||
-            !inside(tensor.column_scales, tensor.columns, buffers.parameter_bytes) ||
-            !inside(tensor.class_of_sum, 511, buffers.parameter_bytes))
-            return BAD_TABLE;
-        classifier = {buffers.parameters + tensor.row_scales, buffers.parameters + tensor.column_scales,
-                      buffers.parameters + tensor.class_of_sum, first / tensor.columns,
-                      first % tensor.columns, tensor.columns, rows};
-    }
+    if (tensor.classes && !classifier.open(chunk, tensor, lane, buffers))
+        return BAD_TABLE;
     Reader reader;
     if (is_coded)
         reader.open(buffers.coded + chunk.symbol.offset, chunk.symbol.length, lane);
