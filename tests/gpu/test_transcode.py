@@ -102,7 +102,7 @@ def test_a_palette_holds_the_same_words(
 
 
 def test_without_escapes(seeded: Seeded) -> None:
-    words = (words_of((64, 128), escapes=0) & 0x87FF) | 0x3C00
+    words = (words_of((64, 128), escapes=0) & np.uint16(0x87FF)) | np.uint16(0x3C00)
     palette, status = transcoded(seeded, coded_words(words))
     assert not status.any()
     assert palette.escapes.size == 0
@@ -117,7 +117,7 @@ def test_without_escapes(seeded: Seeded) -> None:
         ("not a BF16 matrix", lambda: _coded("BF16", (64, 128), 0.05)),
         ("rows of 120 weights", lambda: coded_words(words_of((64, 120)))),
         ("lie outside the window", lambda: coded_words(words_of((64, 128), escapes=0.1))),
-        ("begins at exponent 0", lambda: coded_words(words_of((64, 128)) & 0x80FF)),
+        ("begins at exponent 0", lambda: coded_words(words_of((64, 128)) & np.uint16(0x80FF))),
     ],
 )
 def test_obstacles(reason: str, coded: "object") -> None:

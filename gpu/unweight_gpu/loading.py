@@ -1,0 +1,171 @@
+"""Load a checkpoint into device memory: compressed bytes go there, words never come back.
+
+Every tensor is checked against its digest on the device, palettes too: they are expanded once for
+it. What no kernel decodes, and what is stored as it was, is read by the processor and copied.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from unweight_codecs.accelerators import Span
+from unweight_codecs.accelerators.cpu import decode_on_host
+from unweight_codecs.archive import ArchiveReader
+from unweight_codecs.containers.base import TensorEntry
+from unweight_codecs.errors import IntegrityError, quoted
+from unweight_codecs.tensor_spec import TensorSpec
+from unweight_gpu.batch import obstacle, palette_obstacle
+from unweight_gpu.device import Array, StreamingDevice
+from unweight_gpu.palette.codec import PaletteCodec
+from unweight_gpu.palette.format import Palette
+from unweight_gpu.tensors import PalettePlaces
+from unweight_gpu.transfer import (
+    BATCH_BYTES,
+    Request,
+    Slot,
+    Transfer,
+    UnderWay,
+    batches,
+    overlapped,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A tensor in device memory: its bytes, u8 [nbytes], or a palette of it."""
+
+    spec: TensorSpec
+    words: Array | None = None
+    palette: Palette | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Device memory that it takes."""
+        held = self.palette if self.palette is not None else self.words
+        return 0 if held is None else int(held.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A tensor of a file: a span of all its chunks, or None where it is stored."""
+
+    source: TensorEntry
+    here: TensorEntry
+    span: Span | None
+
+    @property
+    def nbytes(self) -> int:
+        return self.source.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Started:
+    wanted: Sequence[_Wanted]
+    under_way: UnderWay
+    number_of: Mapping[str, int]  # of the requests, by the name of the tensor
+
+
+def load(
+    path: Path,
+    device: StreamingDevice,
+    *,
+    palettes: bool = False,
+    batch_bytes: int = BATCH_BYTES,
+) -> Iterator[Loaded]:
+    """Yield the tensors of an Unweight file, in file order, as they arrive on the device.
+
+    With ``palettes``, matrices that can be one become palettes (``palette.format``), the others
+    stay as they are. ``batch_bytes`` of words are decoded at a time, or one tensor if it is larger.
+
+    Raises:
+        FormatError: The file is not an Unweight file.
+        IntegrityError: A chunk or tensor is not what its checksum or digest says.
+        ResourceError: The device fails or has too little memory.
+    """
+    with ArchiveReader(path) as archive:
+        loader = _Loader(archive, device, palettes=palettes)
+        try:
+            yield from loader.loaded(batch_bytes)
+        finally:
+            loader.close()
+
+
+class _Loader:
+    def __init__(self, archive: ArchiveReader, device: StreamingDevice, *, palettes: bool) -> None:
+        self._archive, self._device, self._palettes = archive, device, palettes
+        self._transfer, self._codec = Transfer(device), PaletteCodec(device)
+
+    def loaded(self, batch_bytes: int) -> Iterator[Loaded]:
+        runs = batches(self._wanted(), lambda wanted: wanted.nbytes, batch_bytes)
+        return overlapped(self._transfer.slots, runs, self._start, self._finish)
+
+    def close(self) -> None:
+        self._transfer.close()
+
+    def _wanted(self) -> Iterator[_Wanted]:
+        for source, here in self._archive.tensors():
+            span = None
+            if self._archive.is_coded(source.spec.name):
+                head = self._archive.head(source, here)
+                span = self._archive.span(head, 0, head.model.chunks)
+            yield _Wanted(source, here, span)
+
+    def _start(self, slot: Slot, wanted: Sequence[_Wanted]) -> _Started:
+        requests, number_of = list[Request](), dict[str, int]()
+        for each in wanted:
+            span = each.span
+            if span is None or obstacle(span.model, span.directory):
+                continue
+            fits = self._palettes and not palette_obstacle(span.model, span.directory)
+            number_of[each.source.spec.name] = len(requests)
+            requests.append(Request(span, as_palette=fits))
+        return _Started(wanted, self._transfer.start(slot, requests, download=False), number_of)
+
+    def _finish(self, started: _Started) -> Iterator[Loaded]:
+        under_way = started.under_way
+        self._transfer.finish(under_way)
+        for wanted in started.wanted:
+            spec = wanted.source.spec
+            number = started.number_of.get(spec.name)
+            if number is None:
+                found = Loaded(spec, self._copied(wanted))
+            elif number in under_way.palettes:
+                found = Loaded(spec, palette=_palette(under_way.out, under_way.palettes[number]))
+            else:
+                found = Loaded(spec, under_way.out[under_way.place(number)])
+            self._check(found)
+            yield found
+
+    def _copied(self, wanted: _Wanted) -> Array:
+        """Return bytes that the processor has read."""
+        if wanted.span is not None:
+            return self._device.array(decode_on_host(wanted.span).words)
+        return self._device.array(self._archive.read_stored(wanted.here, 0, wanted.here.nbytes))
+
+    def _check(self, loaded: Loaded) -> None:
+        """Raise IntegrityError unless a tensor has the digest that the manifest gives."""
+        words = loaded.words
+        if loaded.palette is not None:
+            words = self._codec.expand(loaded.palette).reshape(-1).view(np.uint8)
+        ranges = np.array([[0, loaded.spec.nbytes]], np.uint64)
+        (found,) = self._transfer.checksums.digests(words, ranges)
+        if f"{int(found):016x}" != self._archive.manifest.digest_of(loaded.spec.name):
+            raise IntegrityError(
+                f"{self._archive.path}: tensor {quoted(loaded.spec.name)}: wrong digest",
+                hint="the file is damaged: download or copy it again",
+            )
+
+
+def _palette(out: Array, places: PalettePlaces) -> Palette:
+    layout = places.layout
+    parts: Iterable[tuple[int, int, type[np.generic]]] = (
+        (places.sm, layout.places, np.uint8),
+        (places.nibbles, layout.places // 2, np.uint32),
+        (places.row_ptr, 4 * (layout.rows + 1), np.uint32),
+        (places.escapes, 4 * places.number, np.uint32),
+    )
+    return Palette(
+        layout, places.base, *(out[at : at + size].view(dtype) for at, size, dtype in parts)
+    )

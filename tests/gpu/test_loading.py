@@ -1,0 +1,90 @@
+"""Checkpoints in device memory: the same bytes, or palettes of the same weights."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.gpu.devices import Device
+from tests.gpu.streaming import Streaming
+from tests.gpu.test_transcode import words_of
+from unweight_codecs.containers.base import FileSource
+from unweight_codecs.containers.safetensors import header_bytes
+from unweight_codecs.containers.sniff import read_index
+from unweight_codecs.errors import IntegrityError
+from unweight_codecs.operations.compress import CompressOptions, compress
+from unweight_codecs.operations.progress import NoProgress
+from unweight_gpu.device import CudaDevice, StreamingDevice
+from unweight_gpu.loading import load
+from unweight_gpu.palette.codec import PaletteCodec
+
+GOLDEN = Path(__file__).parents[2] / "fixtures" / "golden"
+
+
+@pytest.fixture
+def streaming(device: Device) -> StreamingDevice:
+    """Return the device with queues."""
+    return CudaDevice(0) if device.name == "cupy" else Streaming(device)
+
+
+def tensors_of(path: Path) -> dict[str, bytes]:
+    with FileSource(path) as file:
+        return {t.spec.name: file.read_at(t.offset, t.nbytes) for t in read_index(file).tensors}
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 1 << 14, 1 << 28])
+@pytest.mark.parametrize(
+    ("coded", "original"),
+    [
+        ("floats16.default.unweight.safetensors", "floats16.safetensors"),
+        ("floats16.max.unweight.safetensors", "floats16.safetensors"),
+        ("integers.default.unweight.safetensors", "integers.safetensors"),
+        ("edges.fast.unweight.safetensors", "edges.safetensors"),
+        ("blocks.default.unweight.gguf", "blocks.gguf"),
+    ],
+)
+def test_bytes(streaming: StreamingDevice, coded: str, original: str, batch_bytes: int) -> None:
+    found = {
+        tensor.spec.name: streaming.to_host(tensor.words).tobytes()
+        for tensor in load(GOLDEN / coded, streaming, batch_bytes=batch_bytes)
+    }
+    assert found == tensors_of(GOLDEN / original)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Return a model of matrices, of which most can be palettes."""
+    shapes = {"a": (96, 128), "b": (64, 120), "c": (200, 64), "d": (128, 256)}
+    words = {name: words_of(shape, seed) for seed, (name, shape) in enumerate(shapes.items())}
+    entries = [(name, "BF16", w.shape, w.nbytes) for name, w in words.items()]
+    source = tmp_path / "source.safetensors"
+    source.write_bytes(header_bytes(entries, None) + b"".join(w.tobytes() for w in words.values()))
+    compress(source, tmp_path / "model.safetensors", CompressOptions(), NoProgress())
+    return tmp_path / "model.safetensors"
+
+
+def test_palettes(streaming: StreamingDevice, model: Path, tmp_path: Path) -> None:
+    codec = PaletteCodec(streaming)
+    original = tensors_of(tmp_path / "source.safetensors")
+    held = {}
+    for tensor in load(model, streaming, palettes=True, batch_bytes=60_000):
+        words = tensor.words if tensor.palette is None else codec.expand(tensor.palette)
+        assert streaming.to_host(words).tobytes() == original[tensor.spec.name]
+        held[tensor.spec.name] = tensor.palette is not None
+        if tensor.palette is not None:
+            codec.check(tensor.palette)
+            assert tensor.nbytes < 0.8 * tensor.spec.nbytes
+    assert held == {"a": True, "b": False, "c": True, "d": True}
+
+
+@pytest.mark.parametrize("palettes", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_damage_is_found(
+    streaming: StreamingDevice, model: Path, seed: int, palettes: bool
+) -> None:
+    data = bytearray(model.read_bytes())
+    place = int(np.random.default_rng(seed).integers(len(data) // 2, len(data)))
+    data[place] ^= 1
+    model.write_bytes(data)
+    with pytest.raises(IntegrityError, match=r"tensor '[abcd]': a chunk's checksum is wrong"):
+        list(load(model, streaming, palettes=palettes))
