@@ -15,6 +15,7 @@ from unweight_cli.commands import (
     doctor,
     inspect,
     profile,
+    tune,
     verify,
 )
 from unweight_cli.console import write
@@ -48,6 +49,7 @@ app.add_typer(inspection, name="inspect")
 app.command(epilog=bench.EXAMPLES)(bench.bench)
 app.command(epilog=profile.EXAMPLES)(profile.profile)
 app.command(epilog=compare.EXAMPLES)(compare.compare)
+app.command(epilog=tune.EXAMPLES)(tune.tune)
 app.command(epilog=codecs.EXAMPLES)(codecs.codecs)
 app.command(epilog=doctor.EXAMPLES)(doctor.doctor)
 inspection.command(epilog=inspect.HEADER_EXAMPLES)(inspect.header)

@@ -1,9 +1,10 @@
 """The accelerator ``cuda``: whether a device can be used here, and an engine on it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from unweight_codecs.accelerators import Engine
+from unweight_codecs.accelerators.tuning import TuningReport
 from unweight_codecs.errors import ResourceError
 
 INSTALL_HINT: Final = "pip install 'unweight[gpu]'"
@@ -43,10 +44,24 @@ class CudaAccelerator:
 
     def open(self, number: int, threads: int, note: Callable[[str], None] | None) -> Engine:
         """Return an engine; see ``Accelerator``. One thread of the host is enough to feed it."""
-        usable, detail = self.probe(number)
-        if not usable:
-            raise ResourceError(f"no CUDA device: {detail}", hint="--device cpu needs none")
+        self._require(number)
         from unweight_gpu.device import CudaDevice
         from unweight_gpu.engine import CudaEngine
 
-        return CudaEngine(CudaDevice(number), f"cuda:{number}", note)
+        return CudaEngine(CudaDevice(number), f"{self.name}:{number}", note)
+
+    def tune(
+        self, number: int, shapes: Sequence[tuple[int, int]], batches: Sequence[int]
+    ) -> TuningReport:
+        """Measure the strategies of ``palette.strategy``; see ``Accelerator``."""
+        self._require(number)
+        from unweight_gpu.device import CudaDevice, device_errors
+        from unweight_gpu.palette.cuda import tune_on
+
+        with device_errors():
+            return tune_on(shapes, batches, CudaDevice(number)).summary()
+
+    def _require(self, number: int) -> None:
+        usable, detail = self.probe(number)
+        if not usable:
+            raise ResourceError(f"no CUDA device: {detail}", hint="see unweight doctor")

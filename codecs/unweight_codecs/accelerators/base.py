@@ -8,6 +8,7 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from unweight_codecs.accelerators.tuning import TuningReport
 from unweight_codecs.codec import Block, Model
 from unweight_codecs.errors import UnweightError
 from unweight_codecs.kernels.base import Bytes
@@ -106,5 +107,15 @@ class Accelerator(Protocol):
 
         With ``note`` the engine goes on without the device if it fails, and says so; otherwise it
         raises.
+        """
+        ...
+
+    def tune(
+        self, number: int, shapes: Sequence[tuple[int, int]], batches: Sequence[int]
+    ) -> TuningReport:
+        """Measure how a device multiplies best with BF16 matrices, and remember it.
+
+        ``shapes`` are rows and columns, ``batches`` rows of activations. Raises ResourceError when
+        the device is not there or fails.
         """
         ...

@@ -25,16 +25,32 @@ def open_engine(device: str, threads: int, note: Callable[[str], None] = ignored
     """
     if device == CPU:
         return CpuEngine(threads)
+    accelerator, number = open_accelerator(
+        device, lambda reason: note(f"decoding on the processor: {reason}")
+    )
+    if accelerator is None:
+        return CpuEngine(threads)
+    return accelerator.open(number, threads, note if device == AUTO else None)
+
+
+def open_accelerator(
+    device: str, why_not: Callable[[str], None] = ignored
+) -> tuple[Accelerator | None, int]:
+    """Return the accelerator that ``device`` names, and the number of its device.
+
+    For ``auto`` that is the first that can be used, or None; ``why_not`` is told the reason. Raises
+    UsageError for a name that says nothing.
+    """
     if device == AUTO:
-        return _first_usable(threads, note)
+        return _first_usable(why_not), 0
     name, separator, number = device.partition(":")
     if name not in registry.accelerator_names() or (separator and not _is_number(number)):
         names = ", ".join((AUTO, CPU, *(f"{n}, {n}:N" for n in registry.accelerator_names())))
         raise UsageError(f"--device: no such device: {quoted(device)}", hint=f"one of {names}")
-    return _load(name).open(int(number or 0), threads, None)
+    return _load(name), int(number or 0)
 
 
-def _first_usable(threads: int, note: Callable[[str], None]) -> Engine:
+def _first_usable(why_not: Callable[[str], None]) -> Accelerator | None:
     reasons = []
     for name in registry.accelerator_names():
         try:
@@ -43,10 +59,10 @@ def _first_usable(threads: int, note: Callable[[str], None]) -> Engine:
         except ResourceError as error:
             usable, detail = False, error.message
         if usable:
-            return accelerator.open(0, threads, note)
+            return accelerator
         reasons.append(f"{name}: {detail}")
-    note("decoding on the processor: " + ("; ".join(reasons) or "no accelerator is installed"))
-    return CpuEngine(threads)
+    why_not("; ".join(reasons) or "no accelerator is installed")
+    return None
 
 
 def _is_number(text: str) -> bool:

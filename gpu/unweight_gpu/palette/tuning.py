@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from unweight_codecs.accelerators.tuning import TuningReport, TuningRow
 from unweight_gpu import kernels
 from unweight_gpu.palette.format import Layout
 from unweight_gpu.palette.linear import Engine, PaletteLinear
@@ -147,6 +148,21 @@ class Report:
     device: str
     lines: tuple[Tuned, ...]
     notes: tuple[str, ...]
+
+    def summary(self) -> TuningReport:
+        """Return it as accelerators report it."""
+        rows = (
+            TuningRow(
+                line.layout.rows,
+                line.layout.cols,
+                line.batch,
+                {str(strategy): seconds for strategy, seconds in line.seconds.items()},
+                str(line.best),
+                line.is_cached,
+            )
+            for line in self.lines
+        )
+        return TuningReport(self.device, tuple(rows), self.notes)
 
 
 def tune(
