@@ -167,6 +167,19 @@ def _set_row(row: np.void, name: str, value: int) -> None:
     row[name] = value
 
 
+def test_escapes_that_are_not_there_are_not_read(seeded: Seeded) -> None:
+    """The list of escapes is empty and begins where the buffer ends."""
+    coded = code_weights(lossless(1), "BF16")
+
+    def change(batch: Batch, data: Bytes) -> Batch:
+        chunks = batch.chunks.copy()
+        chunks["escape"]["offset"], chunks["escape"]["length"] = data.size, 0
+        return replace(batch, chunks=chunks)
+
+    _, status = decode(seeded, coded, change)
+    assert set(status) == {4}
+
+
 @pytest.mark.parametrize("name", CUTS)
 def test_a_wrong_description_has_its_status(seeded: Seeded, name: str) -> None:
     damage, expected = CUTS[name]
