@@ -1,4 +1,4 @@
-"""Verification on the device: equal bytes, size of errors, counts of values (``verify.cu``).
+"""Verification on the device: equal bytes, errors, histograms (``verify.cu``, ``histogram.cu``).
 
 Buffers stay where they are; a few bytes of result come back. Results do not depend on the device
 or on how many threads it runs at a time: sums of floats are formed in one fixed order.

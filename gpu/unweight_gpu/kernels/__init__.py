@@ -9,8 +9,8 @@ _MODULES: Final = {
     "gemm": ("prelude", "planes", "gemm"),
     "idle": ("prelude", "idle"),
     "palette": ("prelude", "planes", "palette"),
-    "verify": ("prelude", "verify"),
-    "xxh3": ("prelude", "xxh3"),
+    "verify": ("prelude", "verify", "histogram"),
+    "xxh3": ("prelude", "xxh3_short", "xxh3"),
 }
 
 

@@ -1,150 +1,25 @@
-/* XXH3, 64 bits, seed 0, default secret: the checksums of chunks and the digests of tensors.
+/* XXH3 of ranges of a buffer: the checksums of chunks and the digests of tensors.
  *
- * After the algorithm description of xxHash (doc/xxhash_spec.md of Cyan4973/xxHash). Inputs of more
- * than 240 bytes go into eight accumulators by stripes of 64 bytes, sixteen to a block. What the stripes
- * of a block add to an accumulator can be summed in any order, so 32 lanes take four stripes at
- * a time: lane i the word i % 8 of stripe i / 8. Only the scrambling between blocks is a chain. */
+ * Inputs of more than MEDIUM bytes go into eight accumulators by stripes of 64 bytes, sixteen to a
+ * block. What the stripes of a block add to an accumulator can be summed in any order, so 32 lanes take four
+ * stripes at a time: lane i the word i % 8 of stripe i / 8. Only the scrambling between blocks is a chain. */
 
 #define THREADS 128u
 #define STRIPE 64u
-#define BLOCK 1024u           /* bytes between two scramblings */
+#define BLOCK 1024u /* bytes between two scramblings */
 #define STRIPES (BLOCK / STRIPE)
 #define ACCUMULATORS 8u
-#define ROUNDS (STRIPES / (WARP / ACCUMULATORS)) /* loads per lane for a block */
-#define MEDIUM 240u           /* the longest input without accumulators */
-#define RUN 16u               /* blocks that a warp of xxh3_blocks takes, and steps that xxh3_chains loads ahead */
+#define STRIPES_AT_ONCE (WARP / ACCUMULATORS)
+#define ROUNDS (STRIPES / STRIPES_AT_ONCE) /* loads per lane for a block */
+#define RUN 16u /* blocks that a warp of xxh3_blocks takes, and steps that xxh3_chains loads ahead */
 
-#define OUTSIDE 1u            /* codes of a range: its bytes are not all in the buffer, */
-#define NO_BLOCKS 2u          /* or there are no sums for its blocks */
+#define OUTSIDE 1u   /* codes of a range: its bytes are not all in the buffer, */
+#define NO_BLOCKS 2u /* or there are no sums for its blocks */
 
-#define PRIME32_1 0x9e3779b1u
-#define PRIME32_2 0x85ebca77u
-#define PRIME32_3 0xc2b2ae3du
-#define PRIME64_1 0x9e3779b185ebca87ull
-#define PRIME64_2 0xc2b2ae3d27d4eb4full
-#define PRIME64_3 0x165667b19e3779f9ull
-#define PRIME64_4 0x85ebca77c2b2ae63ull
-#define PRIME64_5 0x27d4eb2f165667c5ull
-#define PRIME_MX1 0x165667919e3779f9ull
-#define PRIME_MX2 0x9fb21c651e98df25ull
-
-/* The default secret as little-endian words, and what the accumulators begin with. */
-__constant__ u64 SECRET[24] = {
-    0xbe4ba423396cfeb8ull, 0x1cad21f72c81017cull, 0xdb979083e96dd4deull, 0x1f67b3b7a4a44072ull,
-    0x78e5c0cc4ee679cbull, 0x2172ffcc7dd05a82ull, 0x8e2443f7744608b8ull, 0x4c263a81e69035e0ull,
-    0xcb00c391bb52283cull, 0xa32e531b8b65d088ull, 0x4ef90da297486471ull, 0xd8acdea946ef1938ull,
-    0x3f349ce33f76faa8ull, 0x1d4f0bc7c7bbdcf9ull, 0x3159b4cd4be0518aull, 0x647378d9c97e9fc8ull,
-    0xc3ebd33483acc5eaull, 0xeb6313faffa081c5ull, 0x49daf0b751dd0d17ull, 0x9e68d429265516d3ull,
-    0xfca1477d58be162bull, 0xce31d07ad1b8f88full, 0x280416958f3acb45ull, 0x7e404bbbcafbd7afull,
-};
+/* What the accumulators begin with. */
 __constant__ u64 BEGIN[ACCUMULATORS] = {
     PRIME32_3, PRIME64_1, PRIME64_2, PRIME64_3, PRIME64_4, PRIME32_2, PRIME64_5, PRIME32_1,
 };
-
-/* The 8 bytes of the secret from byte `offset`. */
-__device__ __forceinline__ u64 secret_at(u32 offset)
-{
-    const u32 word = offset / 8, shift = offset % 8 * 8;
-    return shift ? SECRET[word] >> shift | SECRET[word + 1] << (64 - shift) : SECRET[word];
-}
-
-__device__ __forceinline__ u32 u32_at(const u8 *at)
-{
-    return (u32)at[0] | (u32)at[1] << 8 | (u32)at[2] << 16 | (u32)at[3] << 24;
-}
-
-/* The 8 bytes at `at`, of any alignment; one load where it is a multiple of 8. */
-__device__ __forceinline__ u64 u64_at(const u8 *at)
-{
-    return (u64)at % 8 ? (u64)u32_at(at + 4) << 32 | u32_at(at) : *(const u64 *)at;
-}
-
-__device__ __forceinline__ u64 bytes_reversed(u64 value)
-{
-    return (u64)__byte_perm((u32)value, 0, 0x0123) << 32 | __byte_perm((u32)(value >> 32), 0, 0x0123);
-}
-
-__device__ __forceinline__ u64 rotated(u64 value, u32 left)
-{
-    return value << left | value >> (64 - left);
-}
-
-/* The low half of the 128-bit product XOR its high half. */
-__device__ __forceinline__ u64 folded_product(u64 left, u64 right)
-{
-    const u64 mask = 0xffffffffull, left_high = left >> 32, right_high = right >> 32;
-    const u64 lowest = (left & mask) * (right & mask);
-    const u64 cross = left_high * (right & mask) + (lowest >> 32);
-    const u64 middle = (left & mask) * right_high + (cross & mask);
-    const u64 high = left_high * right_high + (cross >> 32) + (middle >> 32);
-    return (middle << 32 | (lowest & mask)) ^ high;
-}
-
-__device__ __forceinline__ u64 avalanche(u64 value)
-{
-    value = (value ^ value >> 37) * PRIME_MX1;
-    return value ^ value >> 32;
-}
-
-__device__ __forceinline__ u64 avalanche_xxh64(u64 value)
-{
-    value = (value ^ value >> 33) * PRIME64_2;
-    value = (value ^ value >> 29) * PRIME64_3;
-    return value ^ value >> 32;
-}
-
-/* Mixes 16 bytes with those of the secret. */
-__device__ __forceinline__ u64 mixed(const u8 *at, u32 secret)
-{
-    return folded_product(u64_at(at) ^ secret_at(secret), u64_at(at + 8) ^ secret_at(secret + 8));
-}
-
-/* The digest of up to 16 bytes. */
-__device__ __forceinline__ u64 digest_of_few(const u8 *data, u32 length)
-{
-    if (length > 8) {
-        const u64 low = secret_at(24) ^ secret_at(32) ^ u64_at(data);
-        const u64 high = secret_at(40) ^ secret_at(48) ^ u64_at(data + length - 8);
-        return avalanche(length + bytes_reversed(low) + high + folded_product(low, high));
-    }
-    if (length >= 4) {
-        u64 value = (u64)u32_at(data) << 32 | u32_at(data + length - 4);
-        value ^= secret_at(8) ^ secret_at(16);
-        value = (value ^ rotated(value, 49) ^ rotated(value, 24)) * PRIME_MX2;
-        value = (value ^ ((value >> 35) + length)) * PRIME_MX2;
-        return value ^ value >> 28;
-    }
-    if (length > 0) {
-        const u32 value = (u32)data[length - 1] | length << 8 | (u32)data[0] << 16 | (u32)data[length / 2] << 24;
-        return avalanche_xxh64((u32)SECRET[0] ^ (u32)(SECRET[0] >> 32) ^ value);
-    }
-    return avalanche_xxh64(secret_at(56) ^ secret_at(64));
-}
-
-/* The digest of 17 to 240 bytes. */
-__device__ __forceinline__ u64 digest_of_some(const u8 *data, u32 length)
-{
-    u64 sum = length * PRIME64_1;
-    if (length <= 128) {
-        for (u32 at = 0; at * 2 < length; at += 16) {
-            sum += mixed(data + at, at * 2);
-            sum += mixed(data + length - at - 16, at * 2 + 16);
-        }
-        return avalanche(sum);
-    }
-    for (u32 at = 0; at < 128; at += 16)
-        sum += mixed(data + at, at);
-    sum = avalanche(sum);
-    for (u32 at = 128; at + 16 <= length; at += 16)
-        sum += mixed(data + at, at - 128 + 3);
-    return avalanche(sum + mixed(data + length - 16, 136 - 17));
-}
-
-/* The digest of up to MEDIUM bytes, by any lane. */
-__device__ __noinline__ u64 digest_of_short(const u8 *data, u32 length)
-{
-    return length > 16 ? digest_of_some(data, length) : digest_of_few(data, length);
-}
 
 /* What a lane has found of what stripes add to accumulators. */
 struct Sums {
@@ -176,7 +51,7 @@ struct Share {
     {
 #pragma unroll
         for (u32 round = 0; round < ROUNDS; round++)
-            secret[round] = SECRET[round * (WARP / ACCUMULATORS) + lane / ACCUMULATORS + lane % ACCUMULATORS];
+            secret[round] = SECRET[round * STRIPES_AT_ONCE + lane / ACCUMULATORS + lane % ACCUMULATORS];
     }
 
     __device__ __forceinline__ void load(const u8 *block, u64 words[ROUNDS]) const
@@ -208,7 +83,8 @@ __device__ __forceinline__ u64 whole_blocks(u64 length)
 }
 
 /* The digest of `length` bytes, more than MEDIUM, from what the whole blocks made of accumulator lane % 8. */
-__device__ __forceinline__ u64 finished(u64 accumulator, const u8 *data, u64 length, const Share &share, u32 lane)
+__device__ __forceinline__ u64 finished(u64 accumulator, const u8 *data, u64 length, const Share &share,
+                                        u32 lane)
 {
     const u32 index = lane % ACCUMULATORS, group = lane / ACCUMULATORS;
     const u8 *block = data + whole_blocks(length) * BLOCK;
@@ -216,7 +92,7 @@ __device__ __forceinline__ u64 finished(u64 accumulator, const u8 *data, u64 len
     Sums sums = {0, 0};
 #pragma unroll
     for (u32 round = 0; round < ROUNDS; round++)
-        if (round * (WARP / ACCUMULATORS) + group < stripes)
+        if (round * STRIPES_AT_ONCE + group < stripes)
             sums.add(u64_at(block + round * WARP * 8 + share.offset), share.secret[round]);
     if (group == 0)
         sums.add(u64_at(data + length - STRIPE + index * 8), secret_at(121 + index * 8));
@@ -229,7 +105,7 @@ __device__ __forceinline__ u64 finished(u64 accumulator, const u8 *data, u64 len
 }
 
 /* Writes the digest of each of `count` ranges of `data`, given as pairs of offset and length, and its code:
- * zero, or OUTSIDE, and then the digest is zero. A warp per range, so for ranges of up to a few hundred KiB. */
+ * zero, or OUTSIDE, and then the digest is zero. A warp per range: for many ranges that are not long. */
 extern "C" __global__ void __launch_bounds__(THREADS)
 xxh3_ranges(const u8 *__restrict__ data, u64 total, const u64 *__restrict__ ranges, u32 count,
             u64 *__restrict__ digests, u32 *__restrict__ codes)
@@ -283,8 +159,8 @@ __device__ __forceinline__ u32 range_of(u64 block, const u64 *firsts, u32 count)
  * accumulators. The blocks of range r are numbered from firsts[r] to before firsts[r + 1]; there are
  * `blocks` in all. A warp per RUN of them. Blocks that do not lie in their range get no sums. */
 extern "C" __global__ void __launch_bounds__(THREADS)
-xxh3_blocks(const u8 *__restrict__ data, u64 total, const u64 *__restrict__ ranges, const u64 *__restrict__ firsts,
-            u32 count, u64 blocks, u64 *__restrict__ sums)
+xxh3_blocks(const u8 *__restrict__ data, u64 total, const u64 *__restrict__ ranges,
+            const u64 *__restrict__ firsts, u32 count, u64 blocks, u64 *__restrict__ sums)
 {
     const u32 lane = threadIdx.x % WARP;
     const u64 from = ((u64)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP) * RUN;
@@ -295,7 +171,8 @@ xxh3_blocks(const u8 *__restrict__ data, u64 total, const u64 *__restrict__ rang
     for (u64 block = from; block < blocks && block < from + RUN; block++) {
         while (range + 1 < count && firsts[range + 1] <= block)
             range++;
-        const u64 offset = ranges[range * 2ull], length = ranges[range * 2ull + 1], number = block - firsts[range];
+        const u64 offset = ranges[range * 2ull], length = ranges[range * 2ull + 1];
+        const u64 number = block - firsts[range];
         if (block < firsts[range] || number >= whole_blocks(length) || !inside(offset, length, total))
             continue;
         u64 words[ROUNDS];
@@ -309,8 +186,8 @@ xxh3_blocks(const u8 *__restrict__ data, u64 total, const u64 *__restrict__ rang
 /* For long ranges, after xxh3_blocks: the digest and the code of each range. A warp per range follows
  * the chain of scramblings, which reads one word in sixteen of what the range has. */
 extern "C" __global__ void __launch_bounds__(WARP)
-xxh3_chains(const u8 *__restrict__ data, u64 total, const u64 *__restrict__ ranges, const u64 *__restrict__ firsts,
-            u64 blocks, const u64 *__restrict__ sums, u64 *__restrict__ digests, u32 *__restrict__ codes)
+xxh3_chains(const u8 *__restrict__ data, u64 total, const u64 *__restrict__ ranges,
+            const u64 *__restrict__ firsts, u64 blocks, const u64 *__restrict__ sums, u64 *__restrict__ digests, u32 *__restrict__ codes)
 {
     const u32 lane = threadIdx.x, range = blockIdx.x, index = lane % ACCUMULATORS;
     const u64 offset = ranges[range * 2ull], length = ranges[range * 2ull + 1], own = whole_blocks(length);
