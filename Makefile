@@ -19,7 +19,8 @@ EVAL_TESTS := $(wildcard tests/unit/test_perplexity*.py tests/unit/test_sensitiv
     tests/cli/test_compare.py)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-reference test-eval test-slow check format install-check bench fixtures clean
+.PHONY: help demo test test-reference test-eval test-slow check check-cuda format install-check bench \
+    fixtures clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +46,9 @@ check: $(VENV)/installed-dev ## lint, formatting, types, import contracts
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+check-cuda: $(VENV)/installed-$(if $(shell command -v nvcc),base,nvrtc) ## compile the CUDA kernels for every target; needs no GPU
+	$(BIN)/python scripts/check_cuda.py
 
 format: $(VENV)/installed-dev ## put the code into the project's format
 	$(BIN)/ruff check --fix
@@ -74,7 +78,8 @@ $(VENV)/installed-base: $(VENV)/pyvenv.cfg $(BUILD_INPUTS)
 	$(PIP) install --quiet --editable .
 	@touch $@
 
-$(VENV)/installed-test $(VENV)/installed-llama $(VENV)/installed-dev $(VENV)/installed-bench: \
+$(VENV)/installed-test $(VENV)/installed-llama $(VENV)/installed-dev $(VENV)/installed-bench \
+$(VENV)/installed-nvrtc: \
 $(VENV)/installed-%: $(VENV)/pyvenv.cfg $(BUILD_INPUTS)
 	$(PIP) install --quiet --editable '.[$*]'
 	@touch $@

@@ -9,8 +9,8 @@ from tests.gpu.simulator.module import Limits, Module
 
 ALL = "0xffffffff"
 
-# Name, body, and what the fault says; a block is 64 threads. `out` has 64 elements; `in` is constant
-# and has 61, which end 12 bytes before its pages do.
+# Name, body, and what the fault says. A block is 64 threads. `out` has 64 elements; `in`, which is
+# constant, has 61, and 12 bytes more are left behind its end.
 FAULTS = {
     "divergent_barrier": (
         "if (i < 32) __syncthreads();\nelse __syncthreads();",

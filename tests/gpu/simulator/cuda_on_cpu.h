@@ -13,7 +13,7 @@
 #include "arithmetic.h"
 #include "atomics.h"
 #include "barrier.h"
-#include "launch.h"
+#include "export.h"
 #include "undefined.h"
 #include "vectors.h"
 #include "warp.h"

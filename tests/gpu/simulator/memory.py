@@ -17,12 +17,12 @@ from numpy.typing import DTypeLike, NDArray
 
 POISON: Final = 0xCD
 ALIGNMENT: Final = 16  # of the widest load; that of a real device is wider
-GUARD: Final = 64 << 10  # mirrored by launch.h
+GUARD: Final = 64 << 10  # mirrored by request.h
 _NO_ACCESS: Final = 0  # PROT_NONE
 
 
 class Buffer(ctypes.Structure):
-    """A buffer as the launcher sees it (``Buffer`` of launch.h)."""
+    """A buffer as the launcher sees it (``Buffer`` of request.h)."""
 
     _fields_ = (
         ("pages", ctypes.c_void_p),

@@ -13,7 +13,7 @@ import numpy as np
 from tests.gpu.simulator import memory
 from tests.gpu.simulator.errors import LaunchError
 
-# Kinds of types as in NumPy's array interface, for those that launch.h tells apart.
+# Kinds of types as in NumPy's array interface, for those that export.h tells apart.
 _KINDS: Final = {"b": "u", "V": "s"}
 _Held = ctypes.c_void_p | ctypes.Array[ctypes.c_char]
 _NAMES: Final = {"i": "int", "u": "uint", "f": "float"}
@@ -37,7 +37,7 @@ class Parameter:
 
     @classmethod
     def parse(cls, text: str) -> "Parameter":
-        """Read what ``describe_parameter`` of launch.h has written."""
+        """Read what ``describe_parameter`` of export.h has written."""
         value = text.lstrip("*").removeprefix("c")
         return cls(text.startswith("*"), text.startswith("*c"), value[0], int(value[1:]))
 
