@@ -250,3 +250,8 @@ def test_the_cache_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.setenv("XDG_CACHE_HOME", "")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_file() == tmp_path / ".cache" / "unweight" / "tuning.json"
+
+
+def test_a_device_can_be_kept_busy(device: Device) -> None:
+    device.load(kernels.source("idle")).get_function("idle")((1,), (1,), (np.uint32(100),))
+    assert device.to_host(device.array(np.ones(1))) == 1

@@ -1,22 +1,22 @@
 /* y = x Wᵀ for a palette W and few rows of x: weights exist in registers only.
  *
- * A block of eight warps takes four groups of rows. Two warps share a group: each takes every other step
- * of 512 columns, a lane 16 neighbours. The order of a sum therefore depends on nothing but the number
+ * A block takes 16 rows of W in groups. Two warps share a group: each takes every other step of 512
+ * columns, a lane 16 neighbours. The order of a sum therefore depends on nothing but the number
  * of columns, so a row of x gives the same bits in every batch, on every device:
  *   1. a lane adds up its columns in ascending order by fused multiply-adds, then its share of escapes;
  *   2. lanes add up in a butterfly, farthest first;
  *   3. the two warps' sums are added.
  *
- * Weights are built relative to the base, 2^(base - 1) too small; x is multiplied by that when it is
- * brought to shared memory. Both are exact, so products are what they would be without that. Where a
- * scaled value is not finite, a tile of x is taken the careful way instead. */
+ * Weights are built relative to the base, 2^(base - 1) too small. Either x is multiplied by that when it
+ * is brought to shared memory, or, for a tile of x that this takes to infinity, the weights are, which
+ * costs an instruction each. Both are exact, so products are what they would be without. Tiles with
+ * infinities or NaNs, and bases whose factor binary32 does not have, are taken the careful way. */
 
 #define LANE_WORDS 16u
 #define STEP (WARP * LANE_WORDS)
 #define SLICES 2u
-#define GROUPS 4u
-#define MATMUL_THREADS (SLICES * GROUPS * WARP)
 #define QUADS (STEP / 4)
+#define LARGEST_SCALED_BASE 128u
 
 __device__ __forceinline__ float widened(u32 word) { return __uint_as_float(word << 16); }
 
@@ -64,27 +64,38 @@ __device__ __forceinline__ u16 narrowed(float value)
     return (u16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* 2^(base - 1) in two factors: it may be beyond the largest power of two itself. */
+/* A product with 2^(base - 1), as far as binary32 has that. */
 struct Scale {
-    float first, second;
-    u32 margin; /* what sets bit 15 when added to the exponent field of a BF16 word that it takes to infinity */
+    float factor;
+    u32 margin; /* sets bit 15 when added to the exponent field of a BF16 word that becomes infinite */
 
     __device__ __forceinline__ explicit Scale(u32 base)
     {
-        const u32 part = min(base - 1, 127u);
-        first = __uint_as_float((127 + part) << 23);
-        second = __uint_as_float((127 + base - 1 - part) << 23);
-        margin = (base << 7) * 0x00010001u;
+        const u32 known = min(base, LARGEST_SCALED_BASE);
+        factor = __uint_as_float((126 + known) << 23);
+        margin = (known << 7) * 0x00010001u;
+        if (base != known)
+            margin = 0x80008000u;
     }
 
-    __device__ __forceinline__ float operator()(float value) const
-    {
-        return __fmul_rn(__fmul_rn(value, first), second);
-    }
+    __device__ __forceinline__ float operator()(float value) const { return __fmul_rn(value, factor); }
 
-    /* Not zero if one of two words is not finite when scaled. */
+    /* Not zero if a product with one of two words is infinite, is NaN, or cannot be formed. */
     __device__ __forceinline__ u32 overflows(u32 pair) const { return ((pair & 0x7f807f80u) + margin) & 0x80008000u; }
 };
+
+/* Eight BF16 words; those from number `valid` on are zero. */
+__device__ __forceinline__ uint4 eight_words(const u16 *from, u32 valid, bool aligned)
+{
+    if (aligned)
+        return *(const uint4 *)from;
+    u32 pairs[4] = {0};
+#pragma unroll
+    for (u32 i = 0; i < 8; i++)
+        if (i < valid)
+            pairs[i / 2] |= (u32)from[i] << i % 2 * 16;
+    return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+}
 
 /* What a lane has of the planes in one step, for the rows of its warp. */
 template <u32 ROWS> struct Planes {
@@ -131,44 +142,63 @@ template <u32 BATCH, u32 STEPS> struct Tile {
         return (row * STEPS + step) * QUADS + quad * WARP + (lane ^ 2 * quad);
     }
 
-    /* Fills the tile with scaled columns from `first`, and zeros beyond the last. True if a value overflows. */
+    /* Fills the tile with scaled columns from `first`, and zeros beyond the last; a thread takes eight
+     * at a time. True if a value overflows. */
+    template <u32 THREADS>
     __device__ __forceinline__ bool fill(const u16 *x, u32 batch, u32 first, u32 cols, const Scale &scale)
     {
+        constexpr u32 EIGHTS = STEPS * QUADS / 2;
+        uint4 words[(BATCH * EIGHTS + THREADS - 1) / THREADS];
         u32 overflows = 0;
-#pragma unroll
-        for (u32 turn = 0; turn < BATCH * STEPS * QUADS / MATMUL_THREADS; turn++) {
-            const u32 i = turn * MATMUL_THREADS + threadIdx.x;
-            const u32 row = i / (STEPS * QUADS), at = i % (STEPS * QUADS), column = first + 4 * at;
-            u32 low = 0, high = 0;
-            if (row < batch && column < cols) {
-                const u16 *from = x + (u64)row * cols + column;
-                if (cols % 4 == 0) {
-                    const uint2 four = *(const uint2 *)from;
-                    low = four.x;
-                    high = four.y;
-                } else {
-                    low = from[0] | (column + 1 < cols ? (u32)from[1] << 16 : 0);
-                    high = (column + 2 < cols ? from[2] : 0) | (column + 3 < cols ? (u32)from[3] << 16 : 0);
-                }
-            }
-            const float4 quad = make_float4(scale(widened(low)), scale(widened(low >> 16)), scale(widened(high)),
-                                            scale(widened(high >> 16)));
-            overflows |= scale.overflows(low) | scale.overflows(high);
-            quads[place(row, at / QUADS, at % 4, at % QUADS / 4)] = quad;
-        }
+        each_eight<THREADS>([&](u32 turn, u32 row, u32 at) {
+            const u32 column = first + 8 * at;
+            words[turn] = make_uint4(0, 0, 0, 0);
+            if (row < batch && column < cols)
+                words[turn] = eight_words(x + (u64)row * cols + column, cols - column, cols % 8 == 0);
+        });
+        each_eight<THREADS>([&](u32 turn, u32 row, u32 at) {
+            const uint4 eight = words[turn];
+            overflows |= scale.overflows(eight.x) | scale.overflows(eight.y) | scale.overflows(eight.z) |
+                         scale.overflows(eight.w);
+            const u32 step = at / (QUADS / 2), quad = at % 2 * 2, lane = at % (QUADS / 2) / 2;
+            quads[place(row, step, quad, lane)] = scaled(eight.x, eight.y, scale);
+            quads[place(row, step, quad + 1, lane)] = scaled(eight.z, eight.w, scale);
+        });
         return overflows != 0;
+    }
+
+    /* Calls `take` with the turn, the row and which eight words of it, for all that this thread fills. */
+    template <u32 THREADS, class Take> static __device__ __forceinline__ void each_eight(const Take &take)
+    {
+        constexpr u32 EIGHTS = STEPS * QUADS / 2;
+        static_assert(BATCH * EIGHTS % THREADS == 0, "every thread takes as many");
+#pragma unroll
+        for (u32 turn = 0; turn < BATCH * EIGHTS / THREADS; turn++) {
+            const u32 i = turn * THREADS + threadIdx.x;
+            take(turn, i / EIGHTS, i % EIGHTS);
+        }
+    }
+
+    static __device__ __forceinline__ float4 scaled(u32 low, u32 high, const Scale &scale)
+    {
+        return make_float4(scale(widened(low)), scale(__uint_as_float(low & 0xffff0000u)), scale(widened(high)),
+                           scale(__uint_as_float(high & 0xffff0000u)));
     }
 };
 
 /* One step of a lane: its 16 columns in ascending order, for every row of x and of the warp. */
-template <u32 BATCH, u32 ROWS, u32 STEPS, u32 QUAD>
-__device__ __forceinline__ void add_quad(const Planes<ROWS> &planes, const Tile<BATCH, STEPS> &tile, u32 step,
-                                         u32 lane, float *sums)
+template <bool SCALES, u32 BATCH, u32 ROWS, u32 STEPS, u32 QUAD>
+__device__ __forceinline__ void add_quad(const Planes<ROWS> &planes, const Scale &scale,
+                                         const Tile<BATCH, STEPS> &tile, u32 step, u32 lane, float *sums)
 {
     float weights[ROWS][4];
 #pragma unroll
-    for (u32 r = 0; r < ROWS; r++)
+    for (u32 r = 0; r < ROWS; r++) {
         planes.template weights<QUAD>(r, weights[r]);
+        if constexpr (SCALES)
+            for (float &weight : weights[r])
+                weight = scale(weight);
+    }
 #pragma unroll
     for (u32 b = 0; b < BATCH; b++) {
         const float4 x = tile.quads[tile.place(b, step, QUAD, lane)];
@@ -183,14 +213,14 @@ __device__ __forceinline__ void add_quad(const Planes<ROWS> &planes, const Tile<
     }
 }
 
-template <u32 BATCH, u32 ROWS, u32 STEPS>
-__device__ __forceinline__ void add_step(const Planes<ROWS> &planes, const Tile<BATCH, STEPS> &tile, u32 step,
-                                         u32 lane, float *sums)
+template <bool SCALES, u32 BATCH, u32 ROWS, u32 STEPS>
+__device__ __forceinline__ void add_step(const Planes<ROWS> &planes, const Scale &scale,
+                                         const Tile<BATCH, STEPS> &tile, u32 step, u32 lane, float *sums)
 {
-    add_quad<BATCH, ROWS, STEPS, 0>(planes, tile, step, lane, sums);
-    add_quad<BATCH, ROWS, STEPS, 1>(planes, tile, step, lane, sums);
-    add_quad<BATCH, ROWS, STEPS, 2>(planes, tile, step, lane, sums);
-    add_quad<BATCH, ROWS, STEPS, 3>(planes, tile, step, lane, sums);
+    add_quad<SCALES, BATCH, ROWS, STEPS, 0>(planes, scale, tile, step, lane, sums);
+    add_quad<SCALES, BATCH, ROWS, STEPS, 1>(planes, scale, tile, step, lane, sums);
+    add_quad<SCALES, BATCH, ROWS, STEPS, 2>(planes, scale, tile, step, lane, sums);
+    add_quad<SCALES, BATCH, ROWS, STEPS, 3>(planes, scale, tile, step, lane, sums);
 }
 
 /* The same step, from memory: the true weights times x as it is. An escape, +0 in the planes, is left to
@@ -218,41 +248,72 @@ __device__ __forceinline__ void add_step_carefully(const Palette &matrix, const 
     }
 }
 
-/* Adds this warp's escapes: of the 64 lanes of a group, each takes every 64th of a row. A row whose list
- * is broken becomes NaN. `bounds` is row_ptr of the row that the lane's number is added to. */
-template <u32 BATCH, u32 ROWS>
-__device__ __forceinline__ void add_escapes(const Palette &matrix, const u16 *x, u32 batch, u32 slice, u32 lane,
-                                            u32 bounds, float *sums)
-{
+/* The escapes that a lane adds: of the 64 lanes of a group, each takes every 64th of a row. Hardly any row
+ * has more than 64, so the first of each row is fetched long before it is needed: nothing else hides
+ * the time that the end of a short kernel would wait for it. */
+template <u32 BATCH, u32 ROWS> struct Escapes {
+    u32 bounds;      /* row_ptr of the row that the lane's number is added to */
+    u32 early[ROWS]; /* no escape is 0 */
+
+    __device__ __forceinline__ u32 first_of(u32 r) const { return __shfl_sync(ALL_LANES, bounds, r); }
+
+    __device__ __forceinline__ void load_bounds(const Palette &matrix, u32 first_row, u32 lane)
+    {
+        bounds = lane <= ROWS ? __ldg(matrix.row_ptr + min(first_row + lane, matrix.rows)) : 0;
+    }
+
+    __device__ __forceinline__ void load_early(const Palette &matrix, u32 turn)
+    {
 #pragma unroll
-    for (u32 r = 0; r < ROWS; r++) {
-        const u32 first = __shfl_sync(ALL_LANES, bounds, r), end = __shfl_sync(ALL_LANES, bounds, r + 1);
-        bool sound = first <= end && end <= matrix.number;
-        for (u32 i = first + slice * WARP + lane; sound && i < end; i += SLICES * WARP) {
-            const u32 escape = __ldg(matrix.escapes + i), column = escape & 0xffff;
-            sound = column < matrix.cols;
-            if (!sound)
-                break;
-            const float weight = __uint_as_float(escape & 0xffff0000u);
-            const u16 *from = x + column;
-#pragma unroll
-            for (u32 b = 0; b < BATCH; b++, from += matrix.cols)
-                if (b < batch)
-                    sums[b * ROWS + r] = __fmaf_rn(weight, widened(__ldg(from)), sums[b * ROWS + r]);
-        }
-        if (!sound) {
-#pragma unroll
-            for (u32 b = 0; b < BATCH; b++)
-                sums[b * ROWS + r] = __uint_as_float(0x7fffffff);
+        for (u32 r = 0; r < ROWS; r++) {
+            const u32 i = first_of(r) + turn, end = min(first_of(r + 1), matrix.number);
+            early[r] = i < end ? __ldg(matrix.escapes + i) : 0;
         }
     }
-}
+
+    /* Adds one escape to the sums of row r; false if its column does not exist. */
+    static __device__ __forceinline__ bool add_one(const Palette &matrix, const u16 *x, u32 batch, u32 escape, u32 r,
+                                                   float *sums)
+    {
+        const u32 column = escape & 0xffff;
+        const float weight = __uint_as_float(escape & 0xffff0000u);
+        if (column >= matrix.cols)
+            return false;
+        float values[BATCH];
+#pragma unroll
+        for (u32 b = 0; b < BATCH; b++) /* sums of rows that x does not have are not stored */
+            values[b] = widened(__ldg(x + (u64)min(b, batch - 1) * matrix.cols + column));
+#pragma unroll
+        for (u32 b = 0; b < BATCH; b++)
+            sums[b * ROWS + r] = __fmaf_rn(weight, values[b], sums[b * ROWS + r]);
+        return true;
+    }
+
+    /* A row whose list is broken becomes NaN. */
+    __device__ __forceinline__ void add(const Palette &matrix, const u16 *x, u32 batch, u32 turn, float *sums) const
+    {
+#pragma unroll
+        for (u32 r = 0; r < ROWS; r++) {
+            const u32 first = first_of(r), end = first_of(r + 1);
+            bool sound = first <= end && end <= matrix.number;
+            if (sound && early[r])
+                sound = add_one(matrix, x, batch, early[r], r, sums);
+            for (u32 i = first + turn + SLICES * WARP; sound && i < end; i += SLICES * WARP)
+                sound = add_one(matrix, x, batch, __ldg(matrix.escapes + i), r, sums);
+            if (!sound) {
+#pragma unroll
+                for (u32 b = 0; b < BATCH; b++)
+                    sums[b * ROWS + r] = __uint_as_float(0x7fffffff);
+            }
+        }
+    }
+};
 
 /* Sums over the lanes of a warp, for HELD = 2^k values at once: lanes exchange halves of what they hold as
  * long as that is more than one value. Afterwards values[0] of a lane is sum number lane * HELD / 32. */
 template <u32 HELD, u32 DISTANCE = WARP / 2> __device__ __forceinline__ void sum_lanes(float *values, u32 lane)
 {
-    static_assert(HELD <= 2 * DISTANCE && (HELD & (HELD - 1)) == 0, "a power of two, and one sum per lane at most");
+    static_assert(HELD <= 2 * DISTANCE && (HELD & (HELD - 1)) == 0, "one sum per lane at most");
     if constexpr (HELD == 1) {
         values[0] = __fadd_rn(values[0], __shfl_xor_sync(ALL_LANES, values[0], DISTANCE));
     } else {
@@ -268,7 +329,7 @@ template <u32 HELD, u32 DISTANCE = WARP / 2> __device__ __forceinline__ void sum
         sum_lanes<(HELD + 1) / 2, DISTANCE / 2>(values, lane);
 }
 
-template <u32 BATCH, u32 ROWS, u32 STEPS>
+template <u32 BATCH, u32 ROWS, u32 STEPS, u32 GROUPS>
 __device__ __forceinline__ void multiply(const Palette &matrix, const Product &product, Tile<BATCH, STEPS> &tile,
                                          float (&partial)[SLICES][BATCH][GROUPS * ROWS])
 {
@@ -281,7 +342,8 @@ __device__ __forceinline__ void multiply(const Palette &matrix, const Product &p
      * are no registers for two steps, and enough to do for other warps meanwhile. */
     constexpr bool AHEAD = BATCH <= 2;
     const Scale scale(matrix.base);
-    const u32 bounds = lane <= ROWS ? __ldg(matrix.row_ptr + min(first_row + lane, matrix.rows)) : 0;
+    Escapes<BATCH, ROWS> escapes;
+    escapes.load_bounds(matrix, first_row, lane);
     float sums[BATCH * ROWS];
 #pragma unroll
     for (u32 i = 0; i < BATCH * ROWS; i++)
@@ -290,7 +352,15 @@ __device__ __forceinline__ void multiply(const Palette &matrix, const Product &p
     planes.load(matrix, first_row, slice, lane);
     for (u32 first = 0; first < steps; first += STEPS) {
         __syncthreads(); /* the tile before has been read */
-        const bool careful = __syncthreads_or(tile.fill(x, batch, first * STEP, matrix.cols, scale));
+        const bool large = __syncthreads_or(
+            tile.template fill<SLICES * GROUPS * WARP>(x, batch, first * STEP, matrix.cols, scale));
+        bool careful = false;
+        if (large)
+            careful = __syncthreads_or(
+                tile.template fill<SLICES * GROUPS * WARP>(x, batch, first * STEP, matrix.cols, Scale(1)) ||
+                matrix.base > LARGEST_SCALED_BASE);
+        if (first == 0)
+            escapes.load_early(matrix, slice * WARP + lane);
 #pragma unroll
         for (u32 i = 0; i < STEPS; i += SLICES) {
             const u32 step = first + i + slice;
@@ -301,13 +371,15 @@ __device__ __forceinline__ void multiply(const Palette &matrix, const Product &p
                 planes.load(matrix, first_row, step + SLICES, lane);
             if (careful)
                 add_step_carefully<BATCH, ROWS>(matrix, x, batch, first_row, step, lane, sums);
+            else if (large)
+                add_step<true, BATCH, ROWS, STEPS>(current, scale, tile, i + slice, lane, sums);
             else
-                add_step<BATCH, ROWS, STEPS>(current, tile, i + slice, lane, sums);
+                add_step<false, BATCH, ROWS, STEPS>(current, scale, tile, i + slice, lane, sums);
             if constexpr (!AHEAD)
                 planes.load(matrix, first_row, step + SLICES, lane);
         }
     }
-    add_escapes<BATCH, ROWS>(matrix, x, batch, slice, lane, bounds, sums);
+    escapes.add(matrix, x, batch, slice * WARP + lane, sums);
     sum_lanes<BATCH * ROWS>(sums, lane);
     constexpr u32 SHARE = WARP / (BATCH * ROWS); /* lanes that hold the same sum */
     if (lane % SHARE == 0) {
@@ -326,10 +398,10 @@ __device__ __forceinline__ void multiply(const Palette &matrix, const Product &p
         ((float *)product.y)[at] = y;
 }
 
-/* BATCH rows of x at a time (more in further blocks), ROWS rows of W per warp. BLOCKS is how many blocks
- * a multiprocessor is to hold, which bounds registers. */
-#define PALETTE_MATMUL(BATCH, ROWS, STEPS, BLOCKS)                                                             \
-    extern "C" __global__ void __launch_bounds__(MATMUL_THREADS, BLOCKS) palette_matmul_##BATCH(               \
+/* BATCH rows of x at a time (more in further blocks) and a tile of STEPS steps of them; GROUPS groups of
+ * ROWS rows of W. BLOCKS is how many blocks a multiprocessor is to hold, which bounds registers. */
+#define PALETTE_MATMUL(BATCH, STEPS, GROUPS, ROWS, BLOCKS)                                                     \
+    extern "C" __global__ void __launch_bounds__(SLICES *GROUPS *WARP, BLOCKS) palette_matmul_##BATCH(         \
         const u8 *__restrict__ sm, const u8 *__restrict__ nibbles, const u32 *__restrict__ row_ptr,            \
         const u32 *__restrict__ escapes, u32 number, u32 rows, u32 cols, u32 stride, u32 base,                 \
         const u16 *__restrict__ x, void *__restrict__ y, u32 batch, u32 y_bytes)                               \
@@ -337,10 +409,11 @@ __device__ __forceinline__ void multiply(const Palette &matrix, const Product &p
         __shared__ Tile<BATCH, STEPS> tile;                                                                    \
         __shared__ float partial[SLICES][BATCH][GROUPS * ROWS];                                                \
         const Palette matrix = {sm, nibbles, row_ptr, escapes, number, rows, cols, stride, base};              \
-        multiply<BATCH, ROWS, STEPS>(matrix, {x, y, batch, y_bytes}, tile, partial);                           \
+        multiply<BATCH, ROWS, STEPS, GROUPS>(matrix, {x, y, batch, y_bytes}, tile, partial);                   \
     }
 
-PALETTE_MATMUL(1, 2, 8, 4)
-PALETTE_MATMUL(2, 2, 4, 3)
-PALETTE_MATMUL(4, 4, 4, 2)
-PALETTE_MATMUL(8, 4, 2, 2)
+/* All take 16 rows of W per block, so that bringing x to shared memory costs little. */
+PALETTE_MATMUL(1, 8, 8, 2, 2)
+PALETTE_MATMUL(2, 8, 8, 2, 2)
+PALETTE_MATMUL(4, 4, 4, 4, 2)
+PALETTE_MATMUL(8, 2, 4, 4, 2)

@@ -64,16 +64,16 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS)
     for (u32 column = 8 * threadIdx.x; column < stride; column += 8 * ROW_THREADS) {
         const EightWords eight(words + row * cols, column, cols);
         const u32 escapes = eight.escapes(base);
-        u32 bytes[2] = {0}, packed = 0;
+        u32 bytes[2] = {0}, fields[2] = {0};
 #pragma unroll
         for (u32 i = 0; i < 8; i++) {
             const u32 word = escapes >> i & 1 ? 0 : eight.word(i);
             bytes[i / 4] |= ((word >> 8 & 0x80) | (word & 0x7f)) << i % 4 * 8;
-            packed |= nibble_of(word, base) << (i % 2 * 16 + i / 2 * 4);
+            fields[i / 4] |= nibble_of(word, base) << i % 4 * 8;
         }
         const u64 at = row * stride + column;
         *(uint2 *)(sm + at) = make_uint2(bytes[0], bytes[1]);
-        nibbles[at / 8] = packed;
+        nibbles[at / 8] = four_nibbles(fields[0]) | four_nibbles(fields[1]) << 8;
         count += __popc(escapes);
     }
     atomicAdd(&total, count);

@@ -1,9 +1,6 @@
 /* The planes of a palette matrix, as every kernel of palettes reads them (../palette/format.py). */
 
-#define ROW_WORDS 16u     /* a row takes a multiple of this many places in the planes */
-#define SMALLEST_BASE 1u  /* exponent fields that a palette can begin with: neither that of zero ... */
-#define LARGEST_BASE 240u /* ... nor that of infinity may lie in its window of 15 */
-#define NIBBLE_PAIR 0x07800780u
+#define NIBBLE_PAIR 0x07800780u /* the lower half of the exponent fields of two BF16 words */
 
 /* Two neighbouring weights as BF16 words, the first in the low half, whose exponent fields hold their
  * nibbles: words relative to the base. `four` are the sign and mantissa bytes of four weights, `eight`
@@ -13,4 +10,10 @@ template <u32 PAIR> __device__ __forceinline__ u32 relative_pair(u32 four, u32 e
 {
     const u32 fields = PAIR == 0 ? eight << 7 : PAIR == 1 ? eight << 3 : PAIR == 2 ? eight >> 1 : eight >> 5;
     return (__byte_perm(four, 0, PAIR % 2 ? 0x3322 : 0x1100) & 0x807f807fu) | (fields & NIBBLE_PAIR);
+}
+
+/* Four nibbles, a byte each, as the first four of eight lie in the plane; the others lie 8 bits higher. */
+__device__ __forceinline__ u32 four_nibbles(u32 four)
+{
+    return __byte_perm(four, 0, 0x4140) | __byte_perm(four, 0, 0x4342) << 4;
 }

@@ -16,10 +16,9 @@ OUTPUTS: Final[dict[str, np.dtype[Any]]] = {
     "F32": np.dtype(np.float32),
     "BF16": np.dtype(np.uint16),
 }
-_THREADS: Final = 256  # mirrors MATMUL_THREADS of kernels/gemm.cu
-_GROUPS: Final = 4
-# Rows of x that a kernel takes, and rows of W per warp: the arguments of PALETTE_MATMUL.
-_KERNELS: Final = {1: 2, 2: 2, 4: 4, 8: 4}
+# Threads of a block for as many rows of x at once; mirrors PALETTE_MATMUL of kernels/gemm.cu.
+_THREADS: Final = {1: 512, 2: 512, 4: 256, 8: 256}
+_BLOCK_ROWS: Final = 16  # of W
 
 
 class PaletteProduct:
@@ -55,12 +54,11 @@ class PaletteProduct:
         if not 1 <= batch <= MOST_ROWS:
             raise UsageError(f"{batch} rows of activations; this product takes 1 to {MOST_ROWS}")
         out = result_array(self._device, batch, layout, dtype, out)
-        at_once = next((size for size in _KERNELS if size >= batch), max(_KERNELS))
-        parts = -(-batch // at_once)
-        blocks = -(-layout.rows // (_GROUPS * _KERNELS[at_once]))
+        at_once = next((size for size in _THREADS if size >= batch), max(_THREADS))
+        blocks = -(-layout.rows // _BLOCK_ROWS) * -(-batch // at_once)
         self._module.get_function(f"palette_matmul_{at_once}")(
-            (blocks * parts,),
-            (_THREADS,),
+            (blocks,),
+            (_THREADS[at_once],),
             (
                 palette.sm,
                 palette.nibbles,
