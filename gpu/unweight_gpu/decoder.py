@@ -1,6 +1,7 @@
 """Decode batches of chunks on a device."""
 
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +10,7 @@ from unweight_codecs.errors import IntegrityError
 from unweight_gpu import kernels
 from unweight_gpu.batch import Batch
 from unweight_gpu.chunks import STATUSES, TEAM
-from unweight_gpu.device import Array, Device
+from unweight_gpu.device import Array, Device, Function
 
 _THREADS: Final = 32 * TEAM
 
@@ -27,6 +28,12 @@ class Decoder:
         Returns an array of u32 on the device: 0, or what is wrong with each chunk, once the work is
         done.
         """
+        prepared = self.prepare(batch, coded, out)
+        prepared.start()
+        return prepared.status
+
+    def prepare(self, batch: Batch, coded: Array, out: Array) -> "Prepared":
+        """Bring the description of a batch to the device: it may be decoded more than once."""
         device = self._device
         status = device.array(np.zeros(max(1, len(batch.block_of_chunk)), np.uint32))
         parameters, frequencies = device.array(batch.parameters), device.array(batch.frequencies)
@@ -49,16 +56,36 @@ class Decoder:
             status,
             np.uint32(len(batch.block_of_chunk)),
         )
+        calls = list[_Call]()
         if len(batch.stream_teams):
             expand = self._module.get_function("expand_streams")
             streams = device.array(batch.streams.view(np.uint8))
             stream_teams = device.array(batch.stream_teams.view(np.uint8))
-            expand((len(batch.stream_teams),), (_THREADS,), (stream_teams, streams, *buffers))
+            calls.append(_Call(expand, len(batch.stream_teams), (stream_teams, streams, *buffers)))
         for launch in batch.launches:
             mine = teams[launch.first * batch.chunk_teams.itemsize :]
             function = self._module.get_function(launch.kernel)
-            function((launch.teams,), (_THREADS,), (mine, chunks, tensors, *buffers))
-        return status
+            calls.append(_Call(function, launch.teams, (mine, chunks, tensors, *buffers)))
+        return Prepared(tuple(calls), status)
+
+
+class _Call(NamedTuple):
+    function: Function
+    teams: int
+    args: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A batch that is described to the device; ``status`` is that of its chunks."""
+
+    calls: tuple[_Call, ...]
+    status: Array
+
+    def start(self) -> None:
+        """Start decoding. What is wrong with a chunk stays in ``status``."""
+        for call in self.calls:
+            call.function((call.teams,), (_THREADS,), call.args)
 
 
 def damage(batch: Batch, status: NDArray[np.uint32]) -> tuple[int, IntegrityError] | None:

@@ -1,6 +1,6 @@
 """A CUDA device, through CuPy."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
@@ -9,9 +9,11 @@ from numpy.typing import DTypeLike, NDArray
 
 from unweight_codecs.errors import ResourceError
 from unweight_codecs.kernels.base import Bytes
+from unweight_gpu.compilation import compiled
 
 Handle = Any  # an object of CuPy, which has no types
 Array = Handle  # an array on a device; slices of it are arrays too
+Current = Callable[[], AbstractContextManager[None]]  # makes a device the current one
 
 
 class Function(Protocol):
@@ -156,11 +158,9 @@ class CudaDevice:
             return np.asarray(self._cupy.asnumpy(values))
 
     def load(self, source: str) -> Module:
-        """Compile CUDA C. Products and sums are not fused, so that results are those of any CPU."""
+        """Compile CUDA C, so that results are those of any CPU: see ``compilation``."""
         with self._current():
-            return _CudaModule(
-                self._cupy.RawModule(code=source, options=("-std=c++17", "--fmad=false"))
-            )
+            return _CudaModule(self._cupy.RawModule(path=str(compiled(source))), self._current)
 
     def queue(self) -> Queue:
         """Return a stream that does not wait for the default one."""
@@ -185,13 +185,35 @@ class CudaDevice:
 
 
 class _CudaModule:
-    """A ``RawModule`` whose failures are ResourceErrors; CuPy compiles it when it is first used."""
+    """A ``RawModule`` of a device."""
 
-    def __init__(self, module: Handle) -> None:
-        self._module = module
+    def __init__(self, module: Handle, current: Current) -> None:
+        self._module, self._current = module, current
+        self._functions: dict[str, Function] = {}
 
     def get_function(self, name: str) -> Function:
-        """Return a kernel by name."""
-        with device_errors():
-            function: Function = self._module.get_function(name)
-        return function
+        """Return a kernel by name; it is looked up once, which takes longer than to start it."""
+        found = self._functions.get(name)
+        if found is None:
+            with self._current():
+                kernel = self._module.get_function(name)
+            found = self._functions[name] = _CudaFunction(kernel, self._current)
+        return found
+
+
+class _CudaFunction:
+    """A ``RawKernel`` that starts on its device, whichever is the current one."""
+
+    def __init__(self, kernel: Handle, current: Current) -> None:
+        self._kernel, self._current = kernel, current
+
+    def __call__(
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        args: tuple[Any, ...],
+        shared_mem: int = 0,
+    ) -> None:
+        """Start the kernel in the current stream."""
+        with self._current():
+            self._kernel(grid, block, args, shared_mem=shared_mem)

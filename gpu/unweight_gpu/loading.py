@@ -132,7 +132,7 @@ class _Loader:
             if number is None:
                 found = Loaded(spec, self._copied(wanted))
             elif number in under_way.palettes:
-                found = Loaded(spec, palette=_palette(under_way.out, under_way.palettes[number]))
+                found = Loaded(spec, palette=palette_in(under_way.out, under_way.palettes[number]))
             else:
                 found = Loaded(spec, under_way.out[under_way.place(number)])
             self._check(found)
@@ -158,7 +158,8 @@ class _Loader:
             )
 
 
-def _palette(out: Array, places: PalettePlaces) -> Palette:
+def palette_in(out: Array, places: PalettePlaces) -> Palette:
+    """Return the palette that a batch has left in its buffer of results."""
     layout = places.layout
     parts: Iterable[tuple[int, int, type[np.generic]]] = (
         (places.sm, layout.places, np.uint8),

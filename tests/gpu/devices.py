@@ -9,6 +9,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from tests.gpu.simulator import compiler, memory
 from tests.gpu.simulator.module import Limits, Module
+from unweight_gpu.compilation import compiled
 
 Handle = Any  # an object of CuPy, which has no types
 Array = Handle  # an array on a device: in the simulator a NumPy array in guarded memory
@@ -119,9 +120,9 @@ class CupyDevice:
         self._cupy: Handle = cupy
 
     def load(self, source: str | Path, *, seed: int = 0, options: Sequence[str] = ()) -> Handle:
-        """Compile CUDA C by NVRTC; multiplications and additions are not fused."""
+        """Compile CUDA C as the package does; the options are for the simulator."""
         text = source.read_text() if isinstance(source, Path) else source
-        return self._cupy.RawModule(code=text, options=("--std=c++17", "--fmad=false", *options))
+        return self._cupy.RawModule(path=str(compiled(text)))
 
     def array(self, values: NDArray[Any], *, alignment: int = memory.ALIGNMENT) -> Array:
         """Copy an array to the device."""

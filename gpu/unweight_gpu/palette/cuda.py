@@ -82,7 +82,14 @@ class EventTimer:
         self._idle = device.load(kernels.source("idle")).get_function("idle")
 
     def seconds(self, runs: Runs) -> float:
-        """Return the median time of a run; the first pass over them warms up and is not counted."""
+        """Return the median time of a run."""
+        return statistics.median(self.samples(runs))
+
+    def samples(self, runs: Runs) -> list[float]:
+        """Return the time of a run, several times: each is the mean of a queue of them.
+
+        The first pass over the runs warms up and is not counted.
+        """
         queued = [runs[i % len(runs)] for i in range(max(len(runs), _MOST_QUEUED))]
         with self._device:
             for run in runs:
@@ -93,7 +100,7 @@ class EventTimer:
                 run()
             microseconds = int((time.perf_counter() - begin) * 1e6 * _SLACK)
             self._device.synchronize()
-            return statistics.median(self._once(queued, microseconds) for _ in range(_REPEATS))
+            return [self._once(queued, microseconds) for _ in range(_REPEATS)]
 
     def _once(self, queued: Runs, microseconds: int) -> float:
         start, stop = self._cupy.cuda.Event(), self._cupy.cuda.Event()

@@ -1,11 +1,8 @@
 """Which strategy is the fastest for a matrix and a batch: measured once, then remembered."""
 
-import contextlib
 import hashlib
 import json
 import math
-import os
-import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +12,7 @@ import numpy as np
 
 from unweight_codecs.accelerators.tuning import TuningReport, TuningRow
 from unweight_gpu import kernels
+from unweight_gpu.cache import cache_folder, replace_file
 from unweight_gpu.palette.format import Layout
 from unweight_gpu.palette.linear import Engine, PaletteLinear
 from unweight_gpu.palette.strategy import Strategy, bucket_of, default, usable
@@ -49,8 +47,7 @@ def key_of(device: str, layout: Layout, bucket: int) -> str:
 
 def cache_file() -> Path:
     """Return where measurements of this user are kept."""
-    folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(folder) / "unweight" / "tuning.json"
+    return cache_folder() / "tuning.json"
 
 
 @dataclass(slots=True)
@@ -77,16 +74,11 @@ class Measurements:
         return found
 
     def save(self) -> None:
-        """Write the file: all of it or nothing, for another process may do so at the same time."""
-        temporary = self.file.with_name(f".{self.file.name}.{secrets.token_hex(4)}")
+        """Write the file."""
         text = json.dumps({"version": _VERSION, "seconds": self.seconds}, indent=1, sort_keys=True)
         try:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(text + "\n")
-            temporary.replace(self.file)
+            replace_file(self.file, f"{text}\n".encode())
         except OSError as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
             self.notes.append(f"{self.file}: measurements are not kept: {error.strerror}")
 
 
