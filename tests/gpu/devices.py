@@ -21,7 +21,11 @@ class Function(Protocol):
     max_dynamic_shared_size_bytes: int
 
     def __call__(
-        self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], shared_mem: int = 0
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        args: Sequence[object],
+        shared_mem: int = 0,
     ) -> None:
         """Launch the kernel."""
 

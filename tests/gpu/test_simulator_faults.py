@@ -122,7 +122,7 @@ def test_fault(simulator: Simulator, faulty: Module, name: str) -> None:
 def test_writes_before_a_fault_remain(simulator: Simulator, faulty: Module) -> None:
     out = simulator.array(np.zeros(64, np.int32))
     with pytest.raises(KernelFault):
-        faulty.get_function("write_behind")((1,), (64,), (out, None), 256)
+        faulty.get_function("write_behind")((1,), (64,), (out, out), 256)
     assert simulator.to_host(out).any()
 
 
@@ -206,6 +206,8 @@ def test_shared_memory_is_limited(simulator: Simulator, structures: Module) -> N
         ("put_long", lambda a: (a, np.int64(1)), "an array of float32, .* a pointer to int64"),
         ("put_float", lambda a: (a[::2], np.float32(1)), "argument 1 .* not contiguous"),
         ("put_float", lambda a: (a.copy(), np.float32(1)), "argument 1 is not in device memory"),
+        # CuPy takes None for the address of a parameter, not for a null pointer.
+        ("put_float", lambda a: (None, np.float32(1)), "argument 1 is NoneType, .* a pointer"),
         ("put_float", lambda a: (7, np.float32(1)), "argument 1 is int, .* a pointer to float32"),
         ("fill", lambda a: (np.uint64(1), a), "argument 1 is uint64, .* a structure of 16 bytes"),
     ],
@@ -241,7 +243,7 @@ def test_extents_must_fit(
     structures: Module, grid: tuple[int, ...], block: tuple[int, ...], message: str
 ) -> None:
     with pytest.raises(LaunchError, match=message):
-        structures.get_function("fill")(grid, block, (None, None))
+        structures.get_function("fill")(grid, block, ())
 
 
 def test_an_unknown_kernel(structures: Module) -> None:

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,7 @@ from typing import Final
 from tests.gpu.simulator.errors import CompileError
 
 _HERE: Final = Path(__file__).resolve().parent
+KEPT_SECONDS: Final = 7 * 24 * 3600
 _HEADERS: Final = sorted(_HERE.glob("*.h"))
 
 # Arithmetic as on a GPU: nothing is fused behind the source's back, integers wrap around. The
@@ -70,9 +72,20 @@ def build(source: str, name: str, options: Sequence[str], cache: Path) -> Path:
     parts = (unit, version, *COMPILE_OPTIONS, *(header.read_text() for header in _HEADERS))
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
     library = cache / f"{digest}.so"
-    if not library.exists():
+    if library.exists():
+        library.touch()
+    else:
+        _forget_unused(cache)
         _compile(compiler, unit, library)
     return library
+
+
+def _forget_unused(cache: Path) -> None:
+    """Remove libraries that nobody has asked for in a while: every change of a kernel makes one."""
+    oldest = time.time() - KEPT_SECONDS
+    for library in cache.glob("*.so"):
+        if library.stat().st_mtime < oldest:
+            library.unlink(missing_ok=True)
 
 
 def _translation_unit(expanded: str) -> str:

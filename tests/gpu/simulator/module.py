@@ -7,13 +7,13 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from tests.gpu.simulator import compiler, memory
 from tests.gpu.simulator.errors import KernelFault, LaunchError
-from tests.gpu.simulator.parameters import Parameter
+from tests.gpu.simulator.parameters import Held, Parameter
 
 SHARED_LIMIT: Final = 48 << 10  # bytes of a block, unless a kernel asks for more
 _MOST_BLOCKS: Final = (2**31 - 1, 65535, 65535)
@@ -79,7 +79,11 @@ class Function:
         self._report = _Report.from_buffer(shared.data)
 
     def __call__(
-        self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], shared_mem: int = 0
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        args: Sequence[object],
+        shared_mem: int = 0,
     ) -> None:
         """Run the kernel.
 
@@ -119,11 +123,11 @@ class Function:
         self._raise_fault(status)
 
     def _extent(
-        self, name: str, extent: Sequence[int], most: tuple[int, int, int]
+        self, name: str, extent: tuple[int, ...], most: tuple[int, int, int]
     ) -> "ctypes.Array[ctypes.c_uint32]":
         inside = all(1 <= size <= end for size, end in zip(extent, most, strict=False))
         if not 1 <= len(extent) <= 3 or not inside:
-            raise LaunchError(f"{self.name}: {name} {tuple(extent)} is not within {most}")
+            raise LaunchError(f"{self.name}: {name} {extent} is not within {most}")
         return (ctypes.c_uint32 * 3)(*(*extent, 1, 1)[:3])
 
     def _shared_limit(self, dynamic: int) -> int:
@@ -134,7 +138,7 @@ class Function:
             raise LaunchError(f"{self.name}: {dynamic} bytes of shared memory, the limit is {most}")
         return SHARED_LIMIT if asked <= SHARED_LIMIT else device
 
-    def _values(self, args: Sequence[Any]) -> list[Any]:
+    def _values(self, args: Sequence[object]) -> list[Held]:
         if len(args) != len(self._parameters):
             given = f"{len(args)} arguments for {len(self._parameters)} parameters"
             raise LaunchError(f"{self.name}: {given}")
@@ -146,7 +150,7 @@ class Function:
                 raise LaunchError(f"{self.name}: argument {number} {error}") from None
         return values
 
-    def _buffers(self, args: Sequence[Any]) -> "ctypes.Array[memory.Buffer]":
+    def _buffers(self, args: Sequence[object]) -> "ctypes.Array[memory.Buffer]":
         """Return all global memory. What is passed as constant data only becomes read-only."""
         passed: dict[memory.GuardedMemory, tuple[int, bool]] = {}
         for number, (parameter, argument) in enumerate(zip(self._parameters, args, strict=True), 1):

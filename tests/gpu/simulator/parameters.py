@@ -15,7 +15,7 @@ from tests.gpu.simulator.errors import LaunchError
 
 # Kinds of types as in NumPy's array interface, for those that export.h tells apart.
 _KINDS: Final = {"b": "u", "V": "s"}
-_Held = ctypes.c_void_p | ctypes.Array[ctypes.c_char]
+Held = ctypes.c_void_p | ctypes.Array[ctypes.c_char]
 _NAMES: Final = {"i": "int", "u": "uint", "f": "float"}
 
 
@@ -48,14 +48,14 @@ class Parameter:
             name = f"a structure of {self.size} bytes" if self.size else "void"
         return f"a pointer to {name}" if self.is_pointer else name
 
-    def value_of(self, argument: object) -> _Held:
+    def value_of(self, argument: object) -> Held:
         """Return an argument as ctypes holds what the kernel takes.
 
         Raises:
             LaunchError: The argument does not fit; the message starts with what it is.
         """
         if self.is_pointer:
-            return ctypes.c_void_p(None if argument is None else self._address(argument))
+            return ctypes.c_void_p(self._address(argument))
         if not isinstance(argument, np.generic):
             raise LaunchError(f"is {type(argument).__name__}, the kernel takes {self}")
         if not self._fits(argument.dtype):
