@@ -6,7 +6,7 @@ from typing import Final
 # Parts that several modules share come first: names of types, then what decoders have in common.
 _MODULES: Final = {
     "decode": ("prelude", "chunks", "rans", "streams", "words", "levels", "transcode"),
-    "gemm": ("prelude", "planes", "gemm"),
+    "gemm": ("prelude", "planes", "tile", "gemm"),
     "idle": ("prelude", "idle"),
     "palette": ("prelude", "planes", "palette"),
     "verify": ("prelude", "verify", "histogram"),
