@@ -22,9 +22,10 @@ def simulator(
 
 
 def _cache(config: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    cache: pytest.Cache | None = getattr(config, "cache", None)  # its plugin can be switched off
     try:
-        if config.cache is not None:
-            return config.cache.mkdir("cuda-on-cpu")
+        if cache is not None:
+            return cache.mkdir("cuda-on-cpu")
     except OSError:  # a read-only checkout
         pass
     return tmp_path_factory.mktemp("cuda-on-cpu")
