@@ -5,7 +5,7 @@ from typing import Final
 
 # Parts that several modules share come first: names of types, then what decoders have in common.
 _MODULES: Final = {
-    "decode": ("prelude", "chunks", "rans", "streams", "words", "levels", "transcode"),
+    "decode": ("prelude", "chunks", "rans", "streams", "words", "levels", "planes", "transcode"),
     "gemm": ("prelude", "planes", "tile", "gemm"),
     "idle": ("prelude", "idle"),
     "palette": ("prelude", "planes", "palette"),

@@ -16,14 +16,6 @@ struct Place {
     }
 };
 
-/* Nibbles of four neighbours where those of eight have them: in the low or high half of the bits of each
- * half word. */
-__device__ __forceinline__ u32 spread_nibbles(u32 four, u32 is_second)
-{
-    return (((four & 0xf) | (four >> 8 & 0xf) << 16) | ((four >> 16 & 0xf) << 4 | (four >> 24 & 0xf) << 20))
-           << 8 * is_second;
-}
-
 /* The sign and mantissa of four words, a byte each, from their symbols and what those leave. */
 __device__ __forceinline__ u32 signs_and_mantissas(const Tensor &tensor, u32 symbols, u32 raw)
 {
@@ -83,7 +75,7 @@ struct Transcode {
             const u32 bytes = signs_and_mantissas(tensor, symbols, raw);
             const u32 exponents = symbols >> tensor.top_bits & (0xffu >> tensor.top_bits) * 0x01010101u;
             const u32 in_window = valid & ~escaped;
-            const u32 fields = spread_nibbles(((exponents & in_window) + 0x01010101u) & in_window, lane % 2);
+            const u32 fields = four_nibbles(((exponents & in_window) + 0x01010101u) & in_window) << 8 * (lane % 2);
             const u32 both = fields | __shfl_xor_sync(ALL_LANES, fields, 1);
             if (!valid)
                 continue;
