@@ -31,6 +31,8 @@ from benchmarks.gpu_peers import LEFT_OUT, device_copy, nvcomp_ans, peers
 from benchmarks.gpu_results import Results, Section
 from benchmarks.gpu_timing import Peer, Timer
 from unweight_codecs.errors import ResourceError, UnweightError
+from unweight_codecs.kernels import active_kernel
+from unweight_codecs.kernels.reference import ReferenceKernels
 from unweight_codecs.presets import DEFAULT, PRESETS
 from unweight_gpu.accelerator import CudaAccelerator
 from unweight_gpu.device import CudaDevice, StreamingDevice, device_errors
@@ -124,6 +126,9 @@ def sections(
 
 
 def _run(device: CudaDevice, results: Results, chosen: Plan) -> None:
+    if active_kernel() == ReferenceKernels.name:
+        results.notes.append("the kernels of the processor are not compiled: encoding takes long")
+        results.tell(results.notes[-1])
     model = model_layer(chosen.model, MODEL_BYTES) if chosen.model else None
     results.compare(groups(device, model=model))
     timer, layer = EventTimer(device), made_up_layer(chosen.shapes)
