@@ -24,7 +24,7 @@ from typing import Final
 from benchmarks.gpu_checks import groups
 from benchmarks.gpu_data import LAYER, Layer, Shape, made_up_layer, model_layer
 from benchmarks.gpu_decoding import LARGE, SMALL, decoding
-from benchmarks.gpu_figures import FUSED
+from benchmarks.gpu_figures import DECODING, EXPANDING, FUSED, LOADING
 from benchmarks.gpu_files import loading, write_layers
 from benchmarks.gpu_palettes import MULTIPLIED, expanding, products
 from benchmarks.gpu_peers import LEFT_OUT, device_copy, nvcomp_ans, peers
@@ -37,6 +37,7 @@ from unweight_codecs.presets import DEFAULT, PRESETS
 from unweight_gpu.accelerator import CudaAccelerator
 from unweight_gpu.device import CudaDevice, StreamingDevice, device_errors
 from unweight_gpu.palette.cuda import EventTimer, name_of
+from unweight_gpu.transfer import BATCH_BYTES
 
 MODEL_BYTES: Final = 512 << 20  # of a model's matrices that are decoded
 _LAYERS: Final = 4  # of the file that is loaded
@@ -51,6 +52,7 @@ class Plan:
         products: Names of those that are multiplied.
         layers: Of the file that is loaded.
         cases: Presets, and log2 of the words of a chunk, of layers that are decoded.
+        is_judged: Whether all is as large as targets are meant for.
         model: A file with real weights.
     """
 
@@ -58,6 +60,7 @@ class Plan:
     products: tuple[str, ...]
     layers: int
     cases: tuple[tuple[str, int], ...]
+    is_judged: bool
     model: Path | None = None
 
 
@@ -69,6 +72,7 @@ def plan(*, quick: bool, model: Path | None) -> Plan:
         MULTIPLIED,
         1 if quick else _LAYERS,
         tuple((preset, log2) for preset in PRESETS for log2 in (LARGE, SMALL)),
+        not quick,
         model,
     )
 
@@ -100,27 +104,30 @@ def sections(
     folder: Path,
 ) -> list[Section]:
     """Return what is measured of Unweight, by name."""
+    aims = (DECODING, EXPANDING, FUSED, LOADING) if chosen.is_judged else (None,) * 4
+    words, expanded, fused, loaded = aims
     multiplied = [layer.matrices[name] for name in chosen.products]
     found: list[Section] = [
-        ("decoding", partial(decoding, device, timer, layer, chosen.cases)),
-        ("expanding", lambda: [expanding(device, timer, layer)]),
+        ("decoding", partial(decoding, device, timer, layer, chosen.cases, words)),
+        ("expanding", lambda: [expanding(device, timer, layer, expanded)]),
         *(
             (
                 f"products beside {peer.name}" if peer else "products",
-                partial(products, device, timer, peer, multiplied, None if number else FUSED),
+                partial(products, device, timer, peer, multiplied, None if number else fused),
             )
             for number, peer in enumerate(beside or [None])
         ),
         (
             "loading",
-            lambda: loading(device, write_layers(folder, layer, chosen.layers), folder),
+            lambda: loading(device, write_layers(folder, layer, chosen.layers), folder, loaded),
         ),
     ]
     if model is not None and chosen.model is not None:
-        real = ((DEFAULT, LARGE),)
+        cases, is_large = ((DEFAULT, LARGE),), chosen.model.stat().st_size >= BATCH_BYTES
+        aim = LOADING if is_large else None
         found += [
-            ("decoding real weights", partial(decoding, device, timer, model, real)),
-            ("loading a model", partial(loading, device, chosen.model, folder)),
+            ("decoding real weights", partial(decoding, device, timer, model, cases)),
+            ("loading a model", partial(loading, device, chosen.model, folder, aim)),
         ]
     return found
 

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from benchmarks.gpu_data import Layer, coded_layer
-from benchmarks.gpu_figures import DECODING, Figure, terabytes
+from benchmarks.gpu_figures import Figure, Target, terabytes
 from benchmarks.gpu_timing import Timer, copies_of
 from unweight_cli.units import count
 from unweight_codecs.accelerators import Span
@@ -25,19 +25,24 @@ SMALL: Final = 15  # of one that is decoded for every token: more of them, of le
 
 
 def decoding(
-    device: Device, timer: Timer, layer: Layer, cases: Sequence[tuple[str, int]]
+    device: Device,
+    timer: Timer,
+    layer: Layer,
+    cases: Sequence[tuple[str, int]],
+    target: Target | None = None,
 ) -> Iterator[Figure]:
     """Decode a layer, coded with each preset and log2 of the words of a chunk.
 
-    What was decoded while it was timed is compared with the layer; raises IntegrityError.
+    The target is for the preset ``default`` as it is used for files. What was decoded while it was
+    timed is compared with the layer; raises IntegrityError.
     """
     decoder = Decoder(device)
     for preset, chunk_log2 in cases:
         found, spans = coded_layer(layer, preset, chunk_log2)
         size = f"{preset}, chunks of 2^{chunk_log2}, {described(found)}"
-        target = DECODING if (preset, chunk_log2) == (DEFAULT, LARGE) else None
+        aim = target if (preset, chunk_log2) == (DEFAULT, LARGE) else None
         rate = terabytes(found.nbytes, _timed(device, timer, decoder, found, spans, False))
-        yield Figure("rANS to BF16", size, rate, "TB/s", target=target)
+        yield Figure("rANS to BF16", size, rate, "TB/s", target=aim)
         if preset != DEFAULT or any(palette_obstacle(s.model, s.directory) for s in spans):
             continue
         rate = terabytes(found.nbytes, _timed(device, timer, decoder, found, spans, True))

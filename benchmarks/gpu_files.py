@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.dataset import write_safetensors
 from benchmarks.gpu_data import Layer
-from benchmarks.gpu_figures import LOADING, Figure, gigabytes
+from benchmarks.gpu_figures import Figure, Target, gigabytes
 from unweight_cli.units import size
 from unweight_codecs.containers.base import FileSource
 from unweight_codecs.operations.compress import CompressOptions, compress
@@ -33,20 +33,22 @@ def loading(
     device: StreamingDevice,
     source: Path,
     folder: Path,
+    target: Target | None = None,
     rounds: int = ROUNDS,
     batch_bytes: int = BATCH_BYTES,
 ) -> Iterator[Figure]:
     """Load a file that lies in the page cache, compressed and not, in turns, by the clock.
 
-    Loading includes all checksums and digests. A round before the first warms up.
+    Loading includes all checksums and digests. The target is for words. A round before the first
+    warms up.
     """
-    target = folder / "compressed.safetensors"
-    compress(source, target, CompressOptions(force=True), NoProgress())
+    compressed = folder / "compressed"
+    compress(source, compressed, CompressOptions(force=True), NoProgress())
     ways: dict[str, Callable[[], object]] = {
         "copy": lambda: list(copied(device, source, batch_bytes)),
-        "load": lambda: list(load(target, device, batch_bytes=batch_bytes)),
+        "load": lambda: list(load(compressed, device, batch_bytes=batch_bytes)),
         "load as palettes": lambda: list(
-            load(target, device, palettes=True, batch_bytes=batch_bytes)
+            load(compressed, device, palettes=True, batch_bytes=batch_bytes)
         ),
     }
     seconds: dict[str, list[float]] = {name: [] for name in ways}
@@ -56,12 +58,12 @@ def loading(
             way()
             if number:
                 seconds[name].append(time.perf_counter() - begin)
-    nbytes, coded = source.stat().st_size, target.stat().st_size
+    nbytes, coded = source.stat().st_size, compressed.stat().st_size
     what = f"{size(nbytes)}, compressed {size(coded)}, in the page cache"
     plain = gigabytes(nbytes, seconds["copy"])
     for name in ("load", "load as palettes"):
         rate = gigabytes(nbytes, seconds[name])
-        aim = LOADING if name == "load" else None
+        aim = target if name == "load" else None
         yield Figure(name, what, rate, "GB/s", "copy of the uncompressed file", plain, aim)
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from benchmarks.gpu_data import Layer, Words, trained
 from benchmarks.gpu_decoding import described
-from benchmarks.gpu_figures import EXPANDING, Figure, Target, microseconds, terabytes
+from benchmarks.gpu_figures import Figure, Target, microseconds, terabytes
 from benchmarks.gpu_timing import Peer, Run, Timer, copies_of
 from unweight_codecs.errors import IntegrityError, UsageError
 from unweight_gpu.device import Array, Device
@@ -22,7 +22,7 @@ MULTIPLIED: Final = ("q_proj", "gate_proj", "down_proj")  # 4096 x 4096, 14336 x
 BATCHES: Final = (1, 4, 16)
 
 
-def expanding(device: Device, timer: Timer, layer: Layer) -> Figure:
+def expanding(device: Device, timer: Timer, layer: Layer, target: Target | None = None) -> Figure:
     """Expand the palettes of a layer per run; the words are compared. Raises IntegrityError."""
     codec, verifier = PaletteCodec(device), Verifier(device)
     runs, outs = list[Run](), list[Array]()
@@ -35,7 +35,7 @@ def expanding(device: Device, timer: Timer, layer: Layer) -> Figure:
         if verifier.first_difference(out, device.array(words)) is not None:
             raise IntegrityError(f"{layer.name}: {name}: expanded to other words")
     rate = terabytes(layer.nbytes, seconds)
-    return Figure("palette to BF16", described(layer), rate, "TB/s", target=EXPANDING)
+    return Figure("palette to BF16", described(layer), rate, "TB/s", target=target)
 
 
 def products(

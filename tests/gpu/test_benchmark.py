@@ -20,7 +20,9 @@ from benchmarks.gpu_data import LAYER, Layer, made_up_layer, model_layer, traine
 from benchmarks.gpu_decoding import decoding
 from benchmarks.gpu_figures import (
     DECODING,
+    EXPANDING,
     FUSED,
+    LOADING,
     Figure,
     Target,
     microseconds,
@@ -147,7 +149,7 @@ def _flipped(values: NDArray[Any]) -> NDArray[Any]:
 
 def test_decoding_is_measured(streaming: StreamingDevice, layer: Layer) -> None:
     cases = (("default", 17), ("default", 15), ("max", 17))
-    figures = list(decoding(streaming, FakeTimer(), layer, cases))
+    figures = list(decoding(streaming, FakeTimer(), layer, cases, DECODING))
     assert [(f.name, f.size.split(",")[0], f.target) for f in figures] == [
         ("rANS to BF16", "default", DECODING),
         ("rANS to palette", "default", None),
@@ -182,13 +184,12 @@ def test_files_are_measured(streaming: StreamingDevice, layer: Layer, tmp_path: 
     assert len(load("layers", source).tensors) == 6
     pieces = copied(streaming, source, 10_000)
     assert b"".join(streaming.to_host(p).tobytes() for p in pieces) == source.read_bytes()
-    figures = list(loading(streaming, source, tmp_path, rounds=2, batch_bytes=20_000))
+    figures = list(loading(streaming, source, tmp_path, LOADING, rounds=2, batch_bytes=20_000))
     assert [figure.name for figure in figures] == ["load", "load as palettes"]
     for figure in figures:
         assert figure.value.low > 0
         assert figure.peer_value == figures[0].peer_value
-    assert figures[0].target is not None
-    assert figures[1].target is None
+    assert [figure.target for figure in figures] == [LOADING, None]
 
 
 def test_a_layer_of_a_model(tmp_path: Path) -> None:
@@ -205,7 +206,9 @@ def test_what_is_measured() -> None:
     assert chosen.shapes == dict(LAYER)
     assert 2.1e8 < sum(rows * cols for rows, cols in chosen.shapes.values()) < 2.2e8
     assert len(chosen.cases) == 6
+    assert chosen.is_judged
     quick = gpu.plan(quick=True, model=None)
+    assert not quick.is_judged
     assert quick.shapes["gate_proj"] == (3584, 1024)
     assert copies_of(2 * 4096 * 4096) == 8
     assert copies_of(1 << 30) == 1
@@ -216,21 +219,23 @@ def test_all_sections(streaming: StreamingDevice, layer: Layer, tmp_path: Path) 
     path = tmp_path / "model.safetensors"
     write_safetensors(path, layer.tensors())
     chosen = replace(gpu.plan(quick=True, model=path), products=("a",), layers=1)
-    chosen = replace(chosen, cases=(("fast", 15),))
+    chosen = replace(chosen, cases=(("default", 17),), is_judged=True)
     results = Results("a device")
     beside = [NumpyPeer(streaming), NumpyPeer(streaming)]
     results.measure(gpu.sections(streaming, FakeTimer(), chosen, layer, layer, beside, tmp_path))
-    multiplied = [f.target for f in results.figures if f.name == "fused product"]
-    assert multiplied == [FUSED, None, None] + [None] * 3
     assert not results.failures
-    assert {figure.name for figure in results.figures} == {
-        "rANS to BF16",
-        "rANS to palette",
-        "palette to BF16",
-        "fused product",
-        "load",
-        "load as palettes",
-    }
+    assert [(figure.name, figure.target) for figure in results.figures] == [
+        ("rANS to BF16", DECODING),
+        ("rANS to palette", None),
+        ("palette to BF16", EXPANDING),
+        *[("fused product", FUSED), *[("fused product", None)] * 5],
+        ("load", LOADING),
+        ("load as palettes", None),
+        ("rANS to BF16", None),
+        ("rANS to palette", None),
+        ("load", None),
+        ("load as palettes", None),
+    ]
 
 
 # ---- Results
@@ -321,7 +326,7 @@ def simulated(device: Device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     """Put the simulator, a false clock and small matrices in place; returns a model."""
     if device.name == "cupy":
         pytest.skip("the device itself is what the benchmark is for")
-    plan = partial(gpu.Plan, SHAPES, ("a",), 1, (("default", 17),))
+    plan = partial(gpu.Plan, SHAPES, ("a",), 1, (("default", 17),), False)
     stand_ins: dict[str, Callable[..., object]] = {
         "_opened": lambda number: Streaming(device),
         "name_of": lambda opened: "the simulator",
