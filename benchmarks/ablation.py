@@ -105,8 +105,8 @@ def _restored(pipeline: Pipeline, coded: Coded | None, original: Bytes) -> Bytes
 
 def _uses_a_stage(pipeline: Pipeline, coded: Coded) -> bool:
     model, _ = pipeline.read_head(coded.head, coded.spec, coded.size)
-    has_table = model.levels is not None and model.levels.table is not None
-    return has_table or model.low_rank is not None
+    bounded = model.bounded
+    return bounded is not None and (bounded.form.table is not None or bounded.factors is not None)
 
 
 def variants_table(data: DataSet) -> str:

@@ -33,13 +33,14 @@ class Run:
     """One data set through one coder and back: bytes made of it, and CPU seconds.
 
     ``check_seconds`` is what decoding everything once more and comparing it takes; None for a
-    coder that does not check what it encodes.
+    coder that does not check what it encodes. ``error`` is the relative error of the matrices.
     """
 
     coded_bytes: int
     encode_seconds: float
     decode_seconds: float
     check_seconds: float | None = None
+    error: float = 0.0
 
 
 class Coder(Protocol):
@@ -51,7 +52,7 @@ class Coder(Protocol):
         ...
 
     def run(self, data: DataSet) -> Run:
-        """Encode and decode ``data`` once; raises IntegrityError if a bit differs."""
+        """Encode and decode ``data`` once; raises IntegrityError if more differs than may."""
         ...
 
     def file_bytes(self, data: DataSet) -> int | None:
@@ -85,6 +86,11 @@ class Measurement:
         if self.file_bytes is not None:
             return 100 * self.file_bytes / self.source_file_bytes
         return 100 * self.runs[0].coded_bytes / self.source_bytes
+
+    @property
+    def error(self) -> float:
+        """Relative error of the matrices, in the Frobenius norm; 0 for an exact coder."""
+        return self.runs[0].error
 
     @property
     def encode_rate(self) -> Spread:

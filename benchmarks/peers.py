@@ -54,7 +54,7 @@ class UnweightCoder:
                 _decode(pipeline, each, words)
                 for each, (_, words) in zip(coded, data.tensors, strict=True)
             ]
-            digests = tuple(_digest(each) for each in pieces)
+            digests = tuple(digest_of(each) for each in pieces)
         with Stopwatch() as comparing:
             same = all(
                 _same(words, each) for (_, words), each in zip(data.tensors, pieces, strict=True)
@@ -73,12 +73,7 @@ class UnweightCoder:
 
     def file_bytes(self, data: DataSet) -> int | None:
         """Return the size of the file that ``compress`` writes, header and manifest included."""
-        if self.joined:
-            return None
-        with tempfile.TemporaryDirectory() as folder:
-            target = Path(folder, "coded").with_suffix(data.path.suffix)
-            compress(data.path, target, CompressOptions(preset=self.preset), NoProgress())
-            return target.stat().st_size
+        return None if self.joined else file_bytes_of(data, CompressOptions(preset=self.preset))
 
 
 class ZipnnCoder:
@@ -119,7 +114,16 @@ def _decode(pipeline: Pipeline, coded: Coded | None, words: Bytes) -> list[Bytes
     return decode_tensor(pipeline, coded) if coded else [words]
 
 
-def _digest(pieces: list[Bytes]) -> str:
+def file_bytes_of(data: DataSet, options: CompressOptions) -> int:
+    """Return the size of the file that ``compress`` writes, header and manifest included."""
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder, "coded").with_suffix(data.path.suffix)
+        compress(data.path, target, options, NoProgress())
+        return target.stat().st_size
+
+
+def digest_of(pieces: list[Bytes]) -> str:
+    """Return the XXH3-64 of a tensor in pieces."""
     digest = xxhash.xxh3_64()
     for piece in pieces:
         digest.update(piece.data)

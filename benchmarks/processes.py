@@ -94,14 +94,19 @@ def large_commands(folder: Path) -> list[Command]:
     return unweight_commands("2 GiB of zeros, BF16", source, folder, THREADS)
 
 
-def unweight_commands(name: str, source: Path, folder: Path, threads: int) -> list[Command]:
-    """Return the commands of Unweight for a file, each after the one whose output it reads."""
+def unweight_commands(
+    name: str, source: Path, folder: Path, threads: int, options: Sequence[str] = ()
+) -> list[Command]:
+    """Return the commands of Unweight for a file, each after the one whose output it reads.
+
+    ``options`` are for compressing.
+    """
     coded = str((folder / "unweight").with_suffix(source.suffix))
     restored = str(folder / "unweight.restored")
     work = ("--threads", str(threads))
     write = (*work, "--force", "-o")
     words = {
-        "compress": (*_UNWEIGHT, "compress", str(source), *write, coded),
+        "compress": (*_UNWEIGHT, "compress", str(source), *options, *write, coded),
         "decompress": (*_UNWEIGHT, "decompress", coded, *write, restored),
         "verify": (*_UNWEIGHT, "verify", coded, *work),
     }

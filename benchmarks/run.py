@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description="Sizes and rates of Unweight beside its peers."
     )
-    parser.add_argument("--only", choices=SECTIONS, help="one part: the files of one format")
+    parser.add_argument("--only", choices=SECTIONS, help="one part of the tables")
     parser.add_argument("--rounds", type=_positive, default=5, help="repetitions (default: 5)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures here")
     parser.add_argument("--readme", action="store_true", help="put the tables into README.md")

@@ -1,4 +1,4 @@
-"""The two parts of the benchmark, by container format: what is measured in which order."""
+"""The parts of the benchmark: what is measured in which order."""
 
 import sys
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from benchmarks.bounded import BlockCoder, BoundedCoder
 from benchmarks.data import controls, real_models
 from benchmarks.general import xz, zstd
 from benchmarks.gguf_models import derived_models, published_model
@@ -22,6 +23,8 @@ from benchmarks.results import Quoted, Section
 from unweight_codecs.presets import DEFAULT, PRESETS
 
 PROCESS_MODEL: Final = "MiniLM BF16"
+BOUNDED_MODELS: Final = ("MiniLM BF16", "MiniLM F16", "MiniLM F32")
+BLOCK_TYPES: Final = ("Q8_0", "Q4_0")
 # What the authors of lmz state for the published file.
 _LMZ_PERCENT: Final = 88.06
 
@@ -77,8 +80,29 @@ def gguf(plan: Plan) -> Section:
     return Section(tuple(models), quoted=(quoted,), processes=tuple(processes))
 
 
+def bounded(plan: Plan) -> Section:
+    """Measure the error-bounded mode beside block quantisation at the same error, and zipnn."""
+    models: list[Measurement] = []
+    processes: list[ProcessFigures] = []
+    for data in real_models(plan.folder):
+        if data.name not in BOUNDED_MODELS:
+            continue
+        _tell(f"{data.name} within an error bound")
+        coders: list[Coder] = []
+        for peer in (BlockCoder(name) for name in BLOCK_TYPES):
+            error = peer.run(data).error
+            coders += [BoundedCoder(DEFAULT, error, peer.name), peer]
+            if data.name == PROCESS_MODEL and peer.name == BLOCK_TYPES[0]:
+                options = ("--epsilon", f"{error:.6g}")
+                words = unweight_commands(data.name, data.path, plan.folder, 1, options)
+                processes += run_commands(words, plan.rounds)
+        models += measure(data, [*coders, ZipnnCoder()], plan.rounds)
+    return Section(tuple(models), processes=tuple(processes))
+
+
 SECTIONS: Final[dict[str, Callable[[Plan], Section]]] = {
     "safetensors": safetensors,
+    "bounded": bounded,
     "gguf": gguf,
 }
 

@@ -1,9 +1,10 @@
-"""Results as Markdown: machine, tables of both sections, targets."""
+"""Results as Markdown: machine, tables of all sections, targets."""
 
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
+from benchmarks.bounded_table import bounded_table
 from benchmarks.gguf_table import gguf_table
 from benchmarks.markdown import blank_repeats, rate, table
 from benchmarks.measure import Growth
@@ -67,8 +68,15 @@ def _gguf(section: Section) -> Iterator[str]:
     yield from _processes(section.processes)
 
 
+def _bounded(section: Section) -> Iterator[str]:
+    yield "Within an error bound, at the weight error of the block quantisations of ggml:"
+    yield bounded_table(section)
+    yield from _processes(section.processes)
+
+
 _SECTIONS: Final[dict[str, Callable[[Section], Iterator[str]]]] = {
     "safetensors": _safetensors,
+    "bounded": _bounded,
     "gguf": _gguf,
 }
 

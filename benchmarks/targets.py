@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from benchmarks.gguf_models import FLOATS, gguf_name, twin_name
+from benchmarks.measure import Measurement
 from benchmarks.results import Results, Section
 
 
@@ -74,6 +75,23 @@ def _decode_megabytes(section: Section) -> float:
     return section.model(gguf_name("Q4_1"), "unweight default").decode_rate.median / 1e6
 
 
+def _at_error_of(section: Section, peer: str) -> Measurement:
+    return section.model("MiniLM BF16", f"unweight default, error of {peer}")
+
+
+def _bits_at(peer: str) -> Callable[[Section], float]:
+    """Return what tells the bits per weight of a model of 16-bit words, in a file."""
+    return lambda section: 16 * _at_error_of(section, peer).percent / 100
+
+
+def _bounded_encode_megabytes(section: Section) -> float:
+    return _at_error_of(section, "Q8_0").encode_rate.median / 1e6
+
+
+def _bounded_decode_megabytes(section: Section) -> float:
+    return _at_error_of(section, "Q8_0").decode_rate.median / 1e6
+
+
 def _over_twin(dtype: str) -> Callable[[Section], float]:
     """Return what tells by how many points a GGUF file is above its safetensors twin."""
     own, twin = _percent(gguf_name(dtype), "default"), _percent(twin_name(dtype), "default")
@@ -112,4 +130,11 @@ _GGUF: Final = (
     Target("decoding GGUF Q4_1, default", 300, "MB/s", _decode_megabytes, at_least=True),
     Target("peak memory of GGUF, 1 thread", 250, "MB", _peak_megabytes),
 )
-TARGETS: Final = {"safetensors": _SAFETENSORS, "gguf": _GGUF}
+_BOUNDED: Final = (
+    Target("bits per weight at the error of Q8_0", 7.95, "bits", _bits_at("Q8_0")),
+    Target("bits per weight at the error of Q4_0", 4.0, "bits", _bits_at("Q4_0")),
+    Target("encoding BF16, bounded", 20, "MB/s", _bounded_encode_megabytes, at_least=True),
+    Target("decoding BF16, bounded", 500, "MB/s", _bounded_decode_megabytes, at_least=True),
+    Target("peak memory, bounded, 1 thread", 250, "MB", _peak_megabytes),
+)
+TARGETS: Final = {"safetensors": _SAFETENSORS, "bounded": _BOUNDED, "gguf": _GGUF}

@@ -3,20 +3,15 @@
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from unweight_codecs import payload
-from unweight_codecs.accelerators.cpu import SPAN_CHUNKS
-from unweight_codecs.codec import Block
+from tests.support.payloads import decoded, encoded
 from unweight_codecs.containers.safetensors import header_bytes
 from unweight_codecs.kernels import ENVIRONMENT_VARIABLE, _choose, kernel_status, library
 from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.kernels.native import NativeKernels
 from unweight_codecs.kernels.reference import ReferenceKernels
-from unweight_codecs.layouts import layout_of
 from unweight_codecs.pipeline import Pipeline
-from unweight_codecs.survey import survey
 from unweight_codecs.tensor_spec import TensorSpec
 
 Tensor = tuple[str, str, tuple[int, ...], bytes]  # name, dtype, shape, bytes
@@ -62,48 +57,16 @@ def native_kernel(request: pytest.FixtureRequest) -> Iterator[NativeKernels]:
     _choose.cache_clear()
 
 
-def _encode_payload(pipeline: Pipeline, spec: TensorSpec, data: Bytes) -> bytes:
-    layout = layout_of(spec)
-    size = layout.word_bytes
-
-    def read(first: int, count: int) -> Bytes:
-        return data[first * size : (first + count) * size]
-
-    view, _ = survey(spec, read, pipeline.chunk_words(layout_of(spec)), lambda words: None)
-    model = pipeline.fit(view)
-    blocks = []
-    step = SPAN_CHUNKS * model.chunk_words
-    for first in range(0, layout.words, step):
-        count = min(step, layout.words - first)
-        block = Block(first, count, read(first, count))
-        pipeline.encode(block, model)
-        pipeline.check(block, model)
-        blocks.append(block)
-    head = pipeline.write_head(model, np.concatenate([block.directory for block in blocks]))
-    assert len(head) == pipeline.head_length(model)
-    return head + b"".join(block.coded.tobytes() for block in blocks)
-
-
-def _decode_payload(pipeline: Pipeline, spec: TensorSpec, coded: bytes) -> bytes:
-    length = payload.peek_length(coded[:64], len(coded))
-    model, directory = pipeline.read_head(coded[:length], spec, len(coded))
-    words = np.empty(spec.nbytes, np.uint8)
-    chunks = np.frombuffer(coded, np.uint8)[length:]
-    block = Block(0, model.layout.words, words, coded=chunks, directory=directory)
-    pipeline.decode(block, model)
-    return words.tobytes()
-
-
 @pytest.fixture(scope="session")
 def encode_payload() -> Callable[[Pipeline, TensorSpec, Bytes], bytes]:
     """Return a function that codes a tensor in memory, even when it does not shrink."""
-    return _encode_payload
+    return encoded
 
 
 @pytest.fixture(scope="session")
 def decode_payload() -> Callable[[Pipeline, TensorSpec, bytes], bytes]:
     """Return a function that decodes a payload as an archive reader does."""
-    return _decode_payload
+    return decoded
 
 
 @pytest.fixture(scope="session")

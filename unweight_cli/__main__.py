@@ -1,17 +1,23 @@
-"""The program: ``unweight`` and ``python -m unweight_cli``."""
+"""The program: ``unweight`` and ``python -m unweight_cli``.
+
+Until ``main`` has installed its handlers, a signal ends the program with Python's own traceback. So
+nothing that takes long to load is imported before that, not even ``typing``.
+"""
 
 import sys
-from typing import NoReturn
 
 from unweight_cli import interruption, streams
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
-def main() -> NoReturn:
+
+def main() -> "NoReturn":
     """Run the command line of this process and end the process with its exit code."""
     try:
         interruption.install()
         streams.prepare()
-        # Loading takes a while, and a signal that comes meanwhile must find its handler.
         from unweight_cli.app import run
 
         code = run(sys.argv[1:])

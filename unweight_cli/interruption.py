@@ -2,17 +2,20 @@
 
 Remembered, because Python drops an exception that is raised inside a finaliser or a callback. A run
 that goes on after that asks ``check`` now and then, and before it gives its output a name.
+
+This is the first module that the program loads: it imports nothing that takes long.
 """
 
 import signal
 import sys
-from types import FrameType
-from typing import TYPE_CHECKING, Final
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
+    from types import FrameType
+    from typing import Final
 
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS: "Final" = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _received: list[int] = []
 _ending: list[bool] = []
@@ -63,7 +66,7 @@ def check() -> None:
         raise Interruption(_received[0])
 
 
-def _receive(number: int, frame: FrameType | None) -> None:
+def _receive(number: int, frame: "FrameType | None") -> None:
     # A signal may still come while the others are already ignored.
     _received.append(number)
     if len(_received) == 1 and not _ending:
@@ -71,8 +74,9 @@ def _receive(number: int, frame: FrameType | None) -> None:
 
 
 def _report_unraisable(unraisable: "UnraisableHookArgs") -> None:
-    # An interruption in a finaliser is not lost, so there is nothing to tell.
-    if unraisable.exc_type is Interruption:
+    # An interruption in a finaliser is not lost, and what fails in one after that is its
+    # consequence, such as an object that was interrupted before it had all of its attributes.
+    if _received:
         return
     # Python tells of a signal that came before ``ignore`` and finds no handler when its turn comes.
     if _ending and unraisable.exc_type is OSError:

@@ -1,8 +1,14 @@
-"""Standard streams that are closed, full or of a narrow encoding."""
+"""Standard streams that are closed, full or of a narrow encoding.
+
+The program loads this before it can handle signals, so it imports nothing that takes long.
+"""
 
 import os
 import sys
-from typing import TextIO
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TextIO
 
 
 def prepare() -> None:
@@ -20,7 +26,7 @@ def prepare() -> None:
             stream.reconfigure(errors="replace")
 
 
-def discard(stream: TextIO) -> None:
+def discard(stream: "TextIO") -> None:
     """Send what ``stream`` still holds nowhere, so that it cannot fail again when Python ends."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, stream.fileno())

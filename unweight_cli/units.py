@@ -39,9 +39,9 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02} min"
 
 
-def count(number: int, noun: str) -> str:
-    """Return ``"1 tensor"``, ``"1,234 tensors"``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def count(number: int, noun: str, plural: str = "") -> str:
+    """Return ``"1 tensor"``, ``"1,234 tensors"``; ``plural`` is for nouns that take no s."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def bits(value: float) -> str:

@@ -8,9 +8,10 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from unweight_codecs.errors import UsageError, quoted
+from unweight_codecs.bounded import Bounded
+from unweight_codecs.errors import IntegrityError, UsageError, quoted
 from unweight_codecs.kernels import buffers
-from unweight_codecs.kernels.base import ALPHABET, Bytes, FloatFormat, Frequencies, LevelForm
+from unweight_codecs.kernels.base import ALPHABET, Bytes, FloatFormat, Frequencies
 from unweight_codecs.layouts import WordLayout
 from unweight_codecs.tensor_spec import TensorSpec
 
@@ -57,9 +58,7 @@ class Model:
     are the parts of ``estimated_bits`` that coded streams take, with tables. ``sections``
     are the stages' parts of the head, written once the model is complete.
 
-    With an error bound ``epsilon`` above 0, ``levels`` says which grid the words are put on,
-    ``steps`` its step in each chunk, and ``low_rank`` what is added to it. ``tau`` and
-    ``row_deviations`` say to the encoder which words to keep as they are.
+    ``bounded`` is the part of a tensor whose words may change within an error bound.
     """
 
     spec: TensorSpec
@@ -76,30 +75,29 @@ class Model:
     stream_bits: dict[str, int] = field(default_factory=dict)
     estimated_bits: int = 0
     sections: tuple[bytes, ...] = ()
-    epsilon: float = 0.0
-    levels: LevelForm | None = None
-    steps: NDArray[np.float32] | None = None
-    step_sizes: NDArray[np.float32] | None = None
-    low_rank: "LowRank | None" = None
-    spacing: str = ""
-    most_tables: int = 1
-    tau: float = np.inf
-    row_deviations: NDArray[np.float32] | None = None
+    bounded: Bounded | None = None
 
     @property
     def is_exact(self) -> bool:
-        """Whether the words are coded without error: no grid of levels replaces them."""
-        return self.levels is None
+        """Whether the words are coded without error."""
+        return self.bounded is None
+
+    @property
+    def on_levels(self) -> Bounded:
+        """The part that puts words on levels; raises IntegrityError where there is none."""
+        if self.bounded is None:
+            raise IntegrityError("a tensor without an error bound cannot lie on a grid of levels")
+        return self.bounded
 
     @property
     def escape_limit(self) -> int:
         """Symbols from here up are escapes."""
-        return self.form.escape_limit if self.levels is None else self.levels.limit
+        return self.bounded.form.limit if self.bounded else self.form.escape_limit
 
     @property
     def escape_bytes(self) -> int:
         """Bytes of one escape: an exponent, or the whole word where the rest is on a grid."""
-        return self.form.escape_bytes if self.levels is None else self.layout.word_bytes
+        return self.layout.word_bytes if self.bounded else self.form.escape_bytes
 
     @property
     def form(self) -> FloatFormat:
@@ -123,8 +121,9 @@ class Model:
         """Return the streams of a chunk in payload order, with the bits of one value of each."""
         if not self.layout.is_float:
             return self.layout.plain_streams()
-        if self.levels is not None:
-            low = {"low": self.levels.low_bits} if self.levels.low_bits else {}
+        if self.bounded:
+            low_bits = self.bounded.form.low_bits
+            low = {"low": low_bits} if low_bits else {}
             return {"symbol": 8} | low | {"escape": 8 * self.layout.word_bytes}
         form = self.form
         streams = {"symbol": 8}
@@ -140,28 +139,6 @@ def most_streams(layout: WordLayout) -> int:
         return len(layout.plain_streams())
     planes = -(-(1 + layout.mantissa_bits) // 8)  # the last of them may be the stream ``top``
     return planes + len(("symbol", "escape"))
-
-
-@dataclass(frozen=True, slots=True)
-class LowRank:
-    """Low-rank factors of the tiles of a matrix, in integers with one scale.
-
-    Word (i, j) of the tile in row a and column b of tiles has the prediction
-    scale * sum over k of weights[a, b, k] * left[a, i, b, k] * right[b, j, a, k].
-
-    Attributes:
-        tile: Rows and columns of a tile; those at the end of the matrix may be smaller.
-        scale: Of the integer sums.
-        weights: uint16, shape (tile rows, tile columns, rank).
-        left: int8, shape (rows of the matrix, tile columns, rank).
-        right: int8, shape (columns of the matrix, tile rows, rank).
-    """
-
-    tile: tuple[int, int]
-    scale: np.float32
-    weights: NDArray[np.uint16]
-    left: NDArray[np.int8]
-    right: NDArray[np.int8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +205,15 @@ class Codec(ABC):
     """A named, configurable codec. Subclasses are frozen dataclasses of their configuration."""
 
     name: ClassVar[str]
+    slot: ClassVar[str]
+
+    @classmethod
+    def label(cls) -> str:
+        """Return the slot, which is what settings name, and the codec in it if it has another name.
+
+        ``"grid"``, ``"grid (level_grid)"``.
+        """
+        return cls.slot if cls.name == cls.slot else f"{cls.slot} ({cls.name})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return ``{"name", "configuration"}`` as JSON-ready data."""
@@ -240,16 +226,18 @@ class Codec(ABC):
         for key in configuration:
             if key not in known:
                 raise UsageError(
-                    f"stage {cls.name}: unknown setting {key!r}",
+                    f"stage {cls.label()}: unknown setting {quoted(key)}",
                     hint=f"settings: {', '.join(sorted(known)) or 'none'}",
                 )
         return cls(**configuration)
 
 
-def check_setting(stage: str, key: str, value: object, low: int, high: int) -> None:
-    """Raise UsageError unless a stage's setting is an integer from ``low`` to ``high``."""
+def check_setting(stage: Codec, key: str, value: object, low: int, high: int) -> None:
+    """Raise UsageError unless a setting of ``stage`` is an integer from ``low`` to ``high``."""
     if type(value) is not int or not low <= value <= high:
-        raise UsageError(f"stage {stage}: {key} must be {low} to {high}, not {quoted(value)}")
+        raise UsageError(
+            f"stage {stage.label()}: {key} must be {low} to {high}, not {quoted(value)}"
+        )
 
 
 class Stage(Codec):
@@ -258,8 +246,6 @@ class Stage(Codec):
     ``fit`` decides the stage's part of the model once per tensor; ``write`` and ``read`` store
     that part in the payload's head; ``encode`` and ``decode`` transform a block in place.
     """
-
-    slot: ClassVar[str]
 
     @abstractmethod
     def fit(self, tensor: TensorView, model: Model) -> None:
@@ -289,11 +275,10 @@ __all__ = [
     "ALPHABET",
     "SLOTS_IN_ORDER",
     "Block",
+    "Bounded",
     "Checked",
     "ClassMap",
     "Codec",
-    "LevelForm",
-    "LowRank",
     "Model",
     "Stage",
     "TensorView",

@@ -12,6 +12,8 @@ from unweight_codecs.entropy.segments import BYTE, RANS, RAW
 from unweight_codecs.errors import IntegrityError
 from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.kernels.native import CHUNK16, NativeKernels
+from unweight_codecs.kernels.native_levels import LEVEL_CHUNK
+from unweight_codecs.stages.pack import locate
 
 _NO_BYTES = np.zeros(0, np.uint8)
 
@@ -38,8 +40,20 @@ def split(block: Block, model: Model, native: NativeKernels) -> None:
     block.streams["escape"] = native.collect_escapes(block.words, symbols, block.count, form)
 
 
-def decode(block: Block, model: Model, located: NDArray[np.void], native: NativeKernels) -> None:
-    """Decode a block of floats; raw planes are read where they lie in the coded bytes."""
+def decode(block: Block, model: Model, native: NativeKernels) -> bool:
+    """Decode a block of floats; False where only the stages can."""
+    located = locate(block, model)
+    if model.bounded:
+        return decode_levels(block, model, located, native)
+    if not decode16(block, model, located, native):
+        _decode_parts(block, model, located, native)
+    return True
+
+
+def _decode_parts(
+    block: Block, model: Model, located: NDArray[np.void], native: NativeKernels
+) -> None:
+    """Decode floats of any size; raw planes are read where they lie in the coded bytes."""
     form, streams = model.form, model.streams()
     coded = list(streams)[:-1]  # all but the escapes
     for k, stream in enumerate(coded):
@@ -89,12 +103,41 @@ def decode16(block: Block, model: Model, located: NDArray[np.void], native: Nati
     for escapes in located[:, -1]:
         segments.check_escapes(segments.segment_bytes(block, escapes), form)
     chunks = np.zeros(len(located), CHUNK16)
-    for name in ("offset", "length", "table", "count"):
-        chunks["symbol"][name] = located[name][:, 0]
-    chunks["symbol"]["start"] = np.arange(len(located)) * model.chunk_words
+    _locate_symbols(chunks, model, located)
     for position, k in enumerate(raw):
         chunks["plane"][:, position] = located["offset"][:, k]
     chunks["escape"] = located["offset"][:, -1]
     chunks["escape_count"] = located["length"][:, -1]
     words = block.words.view("<u2")
     return native.decode16(block.coded, chunks, tables, block.streams.get("class"), form, words)
+
+
+def decode_levels(
+    block: Block, model: Model, located: NDArray[np.void], native: NativeKernels
+) -> bool:
+    """Decode a block of words on levels; False where a stream is not coded as is usual."""
+    bounded, tables, size = model.on_levels, model.tables.get("symbol"), model.layout.word_bytes
+    usual = np.all(located["coder"][:, 0] == RANS) and np.all(located["coder"][:, 1:] == RAW)
+    if tables is None or not usual:
+        return False
+    if np.any(located["length"][:, -1] % size):
+        raise IntegrityError("a chunk's escapes are damaged")
+    chunks = np.zeros(len(located), LEVEL_CHUNK)
+    _locate_symbols(chunks, model, located)
+    if bounded.form.low_bits:
+        segments.check_raw(located[:, 1], bounded.form.low_bits)
+        chunks["low"] = located["offset"][:, 1]
+    chunks["kept"] = located["offset"][:, -1]
+    chunks["kept_count"] = located["length"][:, -1] // size
+    chunks["step"] = bounded.steps[block.first_word // model.chunk_words :][: len(located)]
+    native.decode_levels(
+        block.coded, chunks, tables, bounded.form, model.spec.dtype, block.prediction, block.words
+    )
+    return True
+
+
+def _locate_symbols(chunks: NDArray[np.void], model: Model, located: NDArray[np.void]) -> None:
+    """Fill in where the symbols of all chunks are, coded and decoded."""
+    for name in ("offset", "length", "table", "count"):
+        chunks["symbol"][name] = located[name][:, 0]
+    chunks["symbol"]["start"] = np.arange(len(located)) * model.chunk_words

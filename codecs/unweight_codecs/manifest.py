@@ -29,6 +29,7 @@ DIGEST_KEY: Final = "unweight.digest"
 GENERATOR: Final = f"unweight {__version__}"
 MODE_LOSSLESS: Final = "lossless"
 MODE_BOUNDED: Final = "bounded"
+LARGEST_EPSILON: Final = 1.0  # an error as large as the weights
 MAX_SOURCE_HEADER: Final = safetensors.MAX_HEADER_BYTES + 8
 STORED: Final = "stored"  # what reports call a tensor without a pipeline
 MAX_SPARE_PIPELINES: Final = 1000  # more than there are tensors: rules that no tensor matched
@@ -248,8 +249,8 @@ def _parse(document: Mapping[str, Any], packed_header: bytes, header_limit: int)
             raise ValueError(
                 f"tensor {quoted(name)} has another dtype or shape in the source header"
             )
-        errors = [_error(tensor.get(key, 0)) for key in _ERRORS]
-        coded[name] = CodedTensor(number, _match(_XXH3, tensor["digest"]), *errors)
+        digest = _match(_XXH3, tensor["digest"])
+        coded[name] = CodedTensor(number, digest, *_read_errors(name, tensor))
     others = [name for name in names if name not in coded]
     digests = document["stored"]
     if len(digests) != 16 * len(others):
@@ -275,6 +276,8 @@ def _parse(document: Mapping[str, Any], packed_header: bytes, header_limit: int)
         raise ValueError("mode and epsilon are not those of the tensors")
     if bool(manifest.restored_sha256) != (manifest.mode == MODE_BOUNDED):
         raise ValueError("the digest of the restored file does not belong to its mode")
+    if (FEATURE_BOUNDED in document["features"]) != (manifest.mode == MODE_BOUNDED):
+        raise ValueError(f"the feature {FEATURE_BOUNDED} does not belong to its mode")
     return manifest
 
 
@@ -304,6 +307,19 @@ _ERRORS: Final = ("epsilon", "error", "largest_error")
 def _errors(tensor: CodedTensor) -> dict[str, float]:
     """Return what the manifest says of a tensor that is not exact."""
     return {key: getattr(tensor, key) for key in _ERRORS} if tensor.epsilon else {}
+
+
+def _read_errors(name: str, tensor: Mapping[str, Any]) -> tuple[float, ...]:
+    """Return the values of ``_ERRORS`` in an entry; nothing for an exact tensor."""
+    given = [key for key in _ERRORS if key in tensor]
+    if not given:
+        return ()
+    if len(given) < len(_ERRORS):
+        raise ValueError(f"tensor {quoted(name)} has {' and '.join(given)} alone")
+    epsilon, *errors = (_error(tensor[key]) for key in _ERRORS)
+    if not 0 < epsilon <= LARGEST_EPSILON:
+        raise ValueError(f"tensor {quoted(name)} has the impossible epsilon {epsilon:g}")
+    return epsilon, *errors
 
 
 def _error(value: object) -> float:

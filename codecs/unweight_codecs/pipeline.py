@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs import fused, payload
+from unweight_codecs.bounded import Bounded
 from unweight_codecs.codec import (
     SLOTS_IN_ORDER,
     Block,
@@ -28,10 +29,10 @@ from unweight_codecs.kernels import kernels
 from unweight_codecs.kernels.base import GROUP
 from unweight_codecs.kernels.native import NativeKernels
 from unweight_codecs.layouts import WordLayout, layout_of
-from unweight_codecs.registry import BOUNDED_STAGES, EXACT_STAGES, create_codec
+from unweight_codecs.registry import BOUNDED_STAGES, BUILT_IN_STAGES, EXACT_STAGES, create_codec
 from unweight_codecs.stages.bound import Bound
 from unweight_codecs.stages.error_bound import ErrorBound
-from unweight_codecs.stages.pack import Pack, locate
+from unweight_codecs.stages.pack import Pack
 from unweight_codecs.tensor_spec import TensorSpec
 
 FUSED_STAGES = SLOTS_IN_ORDER.index("tile_svd")  # the stages before it, which ``fused.split`` does
@@ -65,7 +66,9 @@ class Pipeline:
 
         ``epsilon``, the relative error allowed, is above 0 for pipelines that are not exact.
         """
-        model = Model(tensor.spec, tensor.layout, tensor.chunk_words, epsilon=epsilon)
+        model = self._model(tensor.spec, tensor.layout, tensor.chunk_words)
+        if model.bounded:
+            model.bounded.guide.epsilon = epsilon
         for stage in self.stages:
             stage.fit(tensor, model)
         model.sections = tuple(stage.write(model) for stage in self.stages)
@@ -75,7 +78,7 @@ class Pipeline:
         """Turn the words of a block into chunks; ``check`` then compares what they decode to."""
         for stage in self.stages:
             stage.prepare(block, model)
-        native = self._native(model)
+        native = None if model.bounded else self._native(model)
         if native:
             fused.split(block, model, native)
         for stage in self.stages[FUSED_STAGES if native else 0 :]:
@@ -97,10 +100,7 @@ class Pipeline:
         for stage in self.stages:
             stage.prepare(block, model)
         native = self._native(model)
-        if native:
-            located = locate(block, model)
-            if not fused.decode16(block, model, located, native):
-                fused.decode(block, model, located, native)
+        if native and fused.decode(block, model, native):
             return
         for stage in reversed(self.stages):
             stage.decode(block, model)
@@ -108,7 +108,7 @@ class Pipeline:
     def _native(self, model: Model) -> NativeKernels | None:
         """Return the fused kernels where they stand for these stages."""
         active = kernels()
-        built_in = all(type(stage) in EXACT_STAGES for stage in self.stages)
+        built_in = all(type(stage) in BUILT_IN_STAGES for stage in self.stages)
         return (
             active
             if isinstance(active, NativeKernels) and built_in and model.layout.is_float
@@ -154,14 +154,18 @@ class Pipeline:
         """Return the model as a decoder will rebuild it from the head; to check chunks with."""
         rows = model.chunks * directory_dtype(model).itemsize
         rebuilt = self._read_sections(model.sections, model.spec, rows)
-        rebuilt.epsilon = model.epsilon
+        if rebuilt.bounded and model.bounded:
+            rebuilt.bounded.guide = model.bounded.guide
         return rebuilt
+
+    def _model(self, spec: TensorSpec, layout: WordLayout, chunk_words: int) -> Model:
+        return Model(spec, layout, chunk_words, bounded=None if self.is_exact else Bounded())
 
     def _read_sections(
         self, sections: Sequence[bytes], spec: TensorSpec, directory_bytes: int
     ) -> Model:
         layout = layout_of(spec)
-        model = Model(spec, layout, self.chunk_words(layout))
+        model = self._model(spec, layout, self.chunk_words(layout))
         # The chunk size comes first: other stages may need the number of chunks.
         for stage, section in reversed(list(zip(self.stages, sections, strict=True))):
             stage.read(section, model)
@@ -179,8 +183,8 @@ def pipeline_of(name: str, stages: Iterable[Stage]) -> Pipeline:
         raise UsageError(
             f"a pipeline has the stages {', '.join(SLOTS_IN_ORDER)} in this order, not {slots}"
         )
-    exact = [stage.name for stage in chosen[:-1] if isinstance(stage, EXACT_STAGES)]
-    bounded = [stage.name for stage in chosen[:-1] if isinstance(stage, BOUNDED_STAGES)]
+    exact = [stage.label() for stage in chosen[:-1] if isinstance(stage, EXACT_STAGES)]
+    bounded = [stage.label() for stage in chosen[:-1] if isinstance(stage, BOUNDED_STAGES)]
     if exact and bounded:
         raise UsageError(
             f"the stages {', '.join(exact)} code exactly, {', '.join(bounded)} within an error "

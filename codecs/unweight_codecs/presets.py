@@ -2,6 +2,7 @@
 
 from unweight_codecs.codec import Stage
 from unweight_codecs.errors import UsageError
+from unweight_codecs.manifest import STORED
 from unweight_codecs.pipeline import Pipeline, pipeline_of
 from unweight_codecs.stages.bound import Bound
 from unweight_codecs.stages.channel_outlier import ChannelOutlier
@@ -61,5 +62,5 @@ def _named(pipelines: dict[str, Pipeline], name: str) -> Pipeline:
         return pipelines[name]
     except KeyError:
         raise UsageError(
-            f"unknown preset {name!r}", hint=f"presets: {', '.join(PRESETS)}"
+            f"unknown preset {name!r}", hint=f"presets: {', '.join((*PRESETS, STORED))}"
         ) from None

@@ -3,11 +3,11 @@
     [[rule]]
     tensors = "*.self_attn.q_proj.weight"   # a pattern as in a shell, or a list of them
     preset = "max"                          # a preset, or "stored" to leave tensors alone
-    stages = ["grid:mantissa_bits=1"]       # optional settings on top
-    epsilon = 0.001                         # optional relative error; 0 for exactly these weights
+    stages = ["grid:mantissa_bits=1"]       # settings on top
+    epsilon = 0.001                         # relative error; 0 for exactly these weights
 
-The first rule whose pattern matches wins; tensors without a rule take the command's preset and
-error bound.
+The first rule whose pattern matches wins. A rule has one of the last three keys at least; what it
+does not say, and tensors without a rule, take the command's preset and error bound.
 """
 
 import fnmatch
@@ -19,14 +19,14 @@ from typing import Any
 
 from unweight_codecs.codec import Stage
 from unweight_codecs.errors import ResourceError, UnweightError, UsageError, quoted
+from unweight_codecs.manifest import LARGEST_EPSILON, STORED
 from unweight_codecs.pipeline import Pipeline, pipeline_of
 from unweight_codecs.presets import bounded_preset
 from unweight_codecs.presets import preset as preset_named
 from unweight_codecs.registry import codec_class
 
 MAX_RECIPE_BYTES = 1 << 20
-LARGEST_EPSILON = 1.0  # an error as large as the weights
-_RULE_KEYS = {"tensors", "preset", "stages", "epsilon"}
+_OPTIONAL_KEYS = {"preset", "stages", "epsilon"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +38,14 @@ class Rule:
         exact: Number of the pipeline that codes them without error; None stores them.
         bounded: Number of the pipeline that codes them within ``epsilon``.
         epsilon: Relative error allowed; 0 for none.
+        is_own: Whether the rule says so itself; otherwise a tensor may have another by its name.
     """
 
     patterns: tuple[str, ...]
     exact: int | None
     bounded: int | None = None
     epsilon: float = 0.0
+    is_own: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,8 @@ class Chosen:
 class Recipe:
     """Rules in order; the last one matches everything and takes the preset.
 
-    ``epsilons`` are error bounds of tensors by name. They replace that of the last rule.
+    ``epsilons`` are error bounds of tensors by name. They replace the common bound, not that of a
+    rule.
     """
 
     rules: tuple[Rule, ...]
@@ -84,7 +87,7 @@ class Recipe:
                 return ()
             exact = Chosen(rule.exact, self.pipelines[rule.exact])
             epsilon = rule.epsilon
-            if rule is self.rules[-1] and rule.epsilon:
+            if epsilon and not rule.is_own:
                 epsilon = self.epsilons.get(tensor, epsilon)
             if rule.bounded is None or not epsilon:
                 return (exact,)
@@ -101,10 +104,12 @@ def load_recipe(
 ) -> Recipe:
     """Build the recipe of a command line.
 
-    ``epsilon`` is the relative error allowed in every tensor without a rule, ``epsilons`` may have
+    ``settings`` are for the stages of exact pipelines without ``epsilon``, of bounded ones with it.
+    ``epsilon`` is the relative error allowed where no rule has another, ``epsilons`` may have
     others by name. Raises UsageError, naming file and rule, for anything a recipe must not say.
     """
-    common = tuple(settings)
+    # The settings of a command are for the stages of its own mode: those of the other have others.
+    exact_ones, bounded_ones = ((), tuple(settings)) if epsilon else (tuple(settings), ())
     rules: list[Rule] = []
     pipelines: list[Pipeline] = []
 
@@ -113,25 +118,32 @@ def load_recipe(
             pipelines.append(pipeline)
         return pipelines.index(pipeline)
 
-    def add(patterns: tuple[str, ...], name: str, own: Iterable[str], bound: float | None) -> None:
-        if name == "stored":
-            rules.append(Rule(patterns, None))
-            return
-        bound = check_epsilon(epsilon if bound is None else bound)
+    def rule_of(said: _Said) -> Rule:
+        name = preset if said.preset is None else said.preset
+        bound = check_epsilon(epsilon if said.epsilon is None else said.epsilon)
+        if name == STORED:
+            if said.stages or said.epsilon:
+                raise UsageError(
+                    "the preset stored leaves tensors as they are: neither stages nor epsilon can "
+                    "have an effect",
+                    hint="give the rule another preset",
+                )
+            return Rule(said.patterns, None)
+        is_own = said.epsilon is not None
         if not bound:
-            exact = number_of(with_settings(preset_named(name), (*common, *own)))
-            rules.append(Rule(patterns, exact))
-            return
-        # Settings are for the stages that allow the error; the exact ones are the way out.
-        bounded = number_of(with_settings(bounded_preset(name), (*common, *own)))
-        rules.append(Rule(patterns, number_of(preset_named(name)), bounded, bound))
+            exact = number_of(with_settings(preset_named(name), (*exact_ones, *said.stages)))
+            return Rule(said.patterns, exact, is_own=is_own)
+        # The rule's settings are for the stages that allow the error; exact ones are the way out.
+        bounded = number_of(with_settings(bounded_preset(name), (*bounded_ones, *said.stages)))
+        way_out = number_of(with_settings(preset_named(name), exact_ones))
+        return Rule(said.patterns, way_out, bounded, bound, is_own)
 
     for number, rule in enumerate(_read_rules(path) if path else (), start=1):
         try:
-            add(*_parse_rule(rule))
+            rules.append(rule_of(_parse_rule(rule)))
         except UsageError as error:
             raise UsageError(f"{path}: rule {number}: {error.message}", hint=error.hint) from None
-    add(("*",), preset, (), None)
+    rules.append(rule_of(_Said(("*",))))
     return Recipe(tuple(rules), pipelines, preset, epsilons or {})
 
 
@@ -164,23 +176,33 @@ def _read_rules(path: Path) -> list[Any]:
     return rules
 
 
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What a rule says; None stands for what the command says."""
+
+    patterns: tuple[str, ...]
+    preset: str | None = None
+    stages: tuple[str, ...] = ()
+    epsilon: Any = None
+
+
 def _parse_rule(
     rule: Any,  # noqa: ANN401 - parsed TOML
-) -> tuple[tuple[str, ...], str, tuple[str, ...], float | None]:
-    if (
-        not isinstance(rule, dict)
-        or set(rule) - _RULE_KEYS
-        or not {"tensors", "preset"} <= set(rule)
-    ):
-        raise UsageError("a rule has the keys tensors, preset and optionally stages and epsilon")
+) -> _Said:
+    keys = set(rule) if isinstance(rule, dict) else set()
+    if "tensors" not in keys or not keys & _OPTIONAL_KEYS or keys - {"tensors"} - _OPTIONAL_KEYS:
+        raise UsageError(
+            "a rule has the keys tensors and at least one of preset, stages and epsilon"
+        )
     patterns, stages = rule["tensors"], rule.get("stages", [])
     patterns = [patterns] if isinstance(patterns, str) else patterns
     for value, name in ((patterns, "tensors"), (stages, "stages")):
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise UsageError(f"{name} must be a list of strings")
-    if not isinstance(rule["preset"], str):
+    preset = rule.get("preset")
+    if "preset" in rule and not isinstance(preset, str):
         raise UsageError("preset must be a string")
-    return tuple(patterns), rule["preset"], tuple(stages), rule.get("epsilon")
+    return _Said(tuple(patterns), preset, tuple(stages), rule.get("epsilon"))
 
 
 def with_settings(pipeline: Pipeline, settings: Iterable[str]) -> Pipeline:
@@ -228,7 +250,7 @@ def _configured(stage: Stage, text: str, setting: str, bare_is_fine: bool) -> St
             names = ", ".join(sorted(known)) or "none"
             raise UsageError(
                 f"{quoted(setting)}: no setting {quoted(key)}",
-                hint=f"settings of {stage.slot}: {names}",
+                hint=f"settings of {stage.label()}: {names}",
             )
         is_text = isinstance(getattr(stage, key), str)
         changes[key] = value if is_text else _number(value, setting)

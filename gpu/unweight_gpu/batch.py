@@ -209,9 +209,9 @@ class BatchBuilder:
         chunks["count"] = np.minimum(block.count - starts, model.chunk_words)
         chunks["tensor"] = tensor.number
         chunks["number"] = self._chunks.count + np.arange(number)
-        if model.steps is not None:
+        if model.bounded is not None:
             first = block.first_word // model.chunk_words
-            chunks["step"] = model.steps[first : first + number]
+            chunks["step"] = model.bounded.steps[first : first + number]
         self._blocks.append(np.full(number, len(self._blocks)))
         return chunks
 

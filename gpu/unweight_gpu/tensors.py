@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from unweight_codecs.bounded import Bounded
 from unweight_codecs.codec import Model
 from unweight_codecs.kernels.base import ALPHABET, Bytes, Frequencies
 from unweight_codecs.quantise.values import FLOATS
@@ -112,9 +113,9 @@ class TensorTable:
         record["parts"] = len(model.streams().keys() - {"symbol", "escape"})
         tables = {name: self._add_tables(rows) for name, rows in model.tables.items()}
         kernel = f"join_planes_{layout.word_bytes}"
-        if model.levels is not None:
+        if model.bounded is not None:
             kernel = f"decode_levels_{layout.word_bytes}"
-            self._describe_levels(record, model)
+            self._describe_levels(record, model.bounded, model.spec.dtype)
         elif layout.is_float:
             kernel = f"decode_words_{layout.word_bytes}"
             record["exponent_bits"] = layout.exponent_bits
@@ -131,15 +132,13 @@ class TensorTable:
         classes = int(record["classes"][0])
         return TensorEntry(len(self._records) - 1, kernel, tables, classes, model)
 
-    def _describe_levels(self, record: NDArray[np.void], model: Model) -> None:
-        levels, factors = model.levels, model.low_rank
-        if levels is None:
-            return
-        record["limit"], record["bias"] = levels.limit, levels.bias
-        record["low_bits"], record["dtype"] = levels.low_bits, FLOATS.index(model.spec.dtype)
-        if levels.table is not None:
+    def _describe_levels(self, record: NDArray[np.void], bounded: Bounded, dtype: str) -> None:
+        form, factors = bounded.form, bounded.factors
+        record["limit"], record["bias"] = form.limit, form.bias
+        record["low_bits"], record["dtype"] = form.low_bits, FLOATS.index(dtype)
+        if form.table is not None:
             record["has_table"] = 1
-            record["level_table"] = self._add_blob(levels.table.astype("<i4"))
+            record["level_table"] = self._add_blob(form.table.astype("<i4"))
         if factors is not None:
             record["tile_rows"], record["tile_columns"] = factors.tile
             record["down"], record["across"], record["rank"] = factors.weights.shape

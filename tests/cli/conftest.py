@@ -173,6 +173,7 @@ def header_report(tensors: tuple[TensorReport, ...]) -> HeaderReport:
         epsilon=0.0,
         source_bytes=170_224,
         source_sha256=SHA256,
+        restored_sha256=SHA256,
         source_header_bytes=1_000,
         pipelines=(
             {

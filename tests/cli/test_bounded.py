@@ -1,5 +1,6 @@
 """The error-bounded mode from the command line: exit codes, JSON, and what people see."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ import pytest
 
 from tests.support import bounded
 from tests.support.models import Tensor, write_model
+from tests.support.surgery import Archive
 from unweight_cli.app import run
+from unweight_cli.evaluation import extra
 
 SHAPE = (200, 64)
 NAMES = ("model.layers.0.self_attn.q_proj.weight", "model.layers.0.mlp.up_proj.weight")
@@ -79,9 +82,16 @@ def test_json_of_every_operation(
 
 def test_inspect(coded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["inspect", "header", str(coded)]) == 0
-    assert "bounded, ε = 0.0054" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "bounded, ε = 0.0054" in shown
     header = printed(capsys, "inspect", "header", coded)
     assert (header["mode"], header["epsilon"]) == ("bounded", 0.0054)
+    back = coded.with_name("back.safetensors")
+    file = printed(capsys, "decompress", coded, "-o", back)["files"][0]
+    assert header["restored_sha256"] == hashlib.sha256(back.read_bytes()).hexdigest()
+    for digest in (header["source_sha256"], header["restored_sha256"]):
+        assert digest in shown
+        assert digest in file.values()
     assert run(["inspect", "stages", str(coded), "--tensor", NAMES[0]]) == 0
     shown = capsys.readouterr().out
     for part in (
@@ -127,6 +137,30 @@ def test_a_flipped_bit_is_damage(coded: Path, capsys: pytest.CaptureFixture[str]
     assert NAMES[1] in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("changes", "epsilon", "words"),
+    [
+        ({"features": []}, 0.0054, "the feature bounded does not belong to its mode"),
+        ({"epsilon": 0, "mode": "lossless"}, 0, "has the impossible epsilon 0"),
+        ({"epsilon": 1.5}, 1.5, "has the impossible epsilon 1.5"),
+    ],
+)
+def test_a_file_that_says_what_none_may_say(
+    changes: dict[str, object],
+    epsilon: float,
+    words: str,
+    coded: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    archive = Archive.read(coded)
+    archive.manifest |= changes
+    for name in NAMES:
+        archive.manifest["tensors"][name]["epsilon"] = epsilon
+    archive.write(coded)
+    assert run(["verify", str(coded)]) == 4
+    assert words in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("epsilon", ["-0.1", "1.5", "nan", "inf", "much", ""])
 def test_a_bound_that_makes_no_sense(
     model: Path, epsilon: str, capsys: pytest.CaptureFixture[str]
@@ -134,6 +168,18 @@ def test_a_bound_that_makes_no_sense(
     assert run(["compress", str(model), f"--epsilon={epsilon}"]) == 2
     assert "epsilon" in capsys.readouterr().err
     assert [path.name for path in model.parent.iterdir()] == [model.name]
+
+
+def test_a_bound_that_is_searched_takes_settings_of_the_stages_that_allow_it(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(extra, "PACKAGES", ("a_package_that_is_not_there",))
+    (model.parent / "config.json").write_text("{}")
+    line = ["compress", str(model), "--epsilon", "auto", "--max-ppl-delta", "1", "--stage"]
+    assert run([*line, "grid:spacing=lloyd"]) == 6
+    assert "a_package_that_is_not_there" in capsys.readouterr().err
+    assert run([*line, "grid:mantissa_bits=1"]) == 2
+    assert "settings of grid (level_grid): spacing, tables" in capsys.readouterr().err
 
 
 def test_a_bound_in_a_recipe(

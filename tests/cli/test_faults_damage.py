@@ -11,6 +11,7 @@ import pytest
 
 from tests.cli.conftest import environment
 from tests.support import edits
+from tests.support.frames import TERABYTE
 from tests.support.models import SMALL_MODEL_STAGES, small_model
 from tests.support.surgery import Archive
 from unweight_cli.app import run
@@ -91,8 +92,8 @@ def test_a_file_cut_short(size: int, coded: Path) -> None:
         (edits.manifest("format", to=[2, 0]), 3, r"version 2\.0.*reads up to 1\.x.*upgrade"),
         (edits.manifest("features", to=["tiled"]), 3, "tiled.*upgrade"),
         (edits.manifest("mode", to="error-bounded"), 3, "error-bounded.*upgrade"),
-        (edits.manifest("source", "size", to=edits.TERABYTE), 4, "damaged"),
-        (edits.shape(edits.CODED, [1 << 32, 128], edits.TERABYTE), 4, edits.CODED),
+        (edits.manifest("source", "size", to=TERABYTE), 4, "damaged"),
+        (edits.shape(edits.CODED, [1 << 32, 128], TERABYTE), 4, edits.CODED),
         (edits.huge_scales, 4, edits.CODED),
     ],
     ids=["version", "feature", "mode", "size", "tensor", "scales"],

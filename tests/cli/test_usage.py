@@ -1,14 +1,19 @@
 """Lines that do not parse, and what the program says about itself."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
 
+from tests.support.models import small_model
 from unweight_cli.app import run
+from unweight_cli.options import complete_preset
 from unweight_codecs import __version__
+from unweight_codecs.manifest import STORED
+from unweight_codecs.presets import PRESETS
 
 RunCli = Callable[..., CompletedProcess[str]]
 
@@ -133,6 +138,37 @@ def test_help_of_a_command_has_examples(line: str, capsys: pytest.CaptureFixture
     assert "Examples:" in shown
     assert f"    unweight {line}" in shown
     assert "--json" in shown
+
+
+def test_the_help_and_the_completion_know_every_preset(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["compress", "--help"]) == 0
+    shown = capsys.readouterr().out
+    for name in (*PRESETS, STORED):
+        assert re.search(rf"\b{name}\b", shown)
+        assert complete_preset(name[:2]) == [name]
+    assert run(["compress", str(Path(__file__)), "--preset", "tiny"]) == 2
+    assert "(presets: fast, default, max, stored)" in capsys.readouterr().err
+
+
+def test_the_preset_stored_codes_nothing_but_what_a_recipe_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = small_model(tmp_path / "model.safetensors")
+    line = ["compress", str(model), "--preset", "stored", "--json", "--force"]
+    assert run(line) == 0
+    rows = json.loads(capsys.readouterr().out)["files"][0]["tensors"]
+    assert {row["pipeline"] for row in rows} == {"stored"}
+    largest = max(rows, key=lambda row: int(row["source_bytes"]))["name"]
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(f'[[rule]]\ntensors = "{largest}"\npreset = "fast"\n')
+    assert run([*line, "--recipe", str(recipe)]) == 0
+    rows = json.loads(capsys.readouterr().out)["files"][0]["tensors"]
+    assert [row["name"] for row in rows if row["pipeline"] == "fast"] == [largest]
+    recipe.write_text('[[rule]]\ntensors = "*"\nepsilon = 0.01\n')
+    assert run([*line, "--recipe", str(recipe)]) == 2
+    assert "rule 1: the preset stored leaves tensors as they are" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("line", "title"), [("", "Commands:"), ("inspect", "tensors")])

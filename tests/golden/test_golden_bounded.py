@@ -58,13 +58,13 @@ def test_golden_files_have_everything_the_mode_has() -> None:
                 for source, here in archive.tensors()
                 if archive.is_coded(source.spec.name)
             ]
-    changed = [model for model in models if model.levels]
-    factors = [model.low_rank for model in changed if model.low_rank]
+    assert {model.spec.dtype for model in models if model.bounded} == {"BF16", "F16", "F32"}
+    changed = [model.bounded for model in models if model.bounded]
+    factors = [each.factors for each in changed if each.factors]
     assert len(changed) < len(models)
-    assert {model.spec.dtype for model in changed} == {"BF16", "F16", "F32"}
-    assert {model.levels.table is None for model in changed if model.levels} == {True, False}
-    assert {model.levels.low_bits > 0 for model in changed if model.levels} == {True, False}
-    assert any((model.steps == 0).any() for model in changed if model.steps is not None)
+    assert {each.form.table is None for each in changed} == {True, False}
+    assert {each.form.low_bits > 0 for each in changed} == {True, False}
+    assert any((each.steps == 0).any() for each in changed)
     assert any(found.weights.shape[:2] != (1, 1) for found in factors)
     assert any(found.weights.shape[:2] == (1, 1) for found in factors)
-    assert any(len(model.steps) > 1 for model in changed if model.steps is not None)
+    assert any(len(each.steps) > 1 for each in changed)

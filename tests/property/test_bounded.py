@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.property.test_pipelines import MUTATION, mutated, refusal
 from tests.support import bounded
+from tests.support.generated import MUTATIONS, UNTIMED, Mutation, check_damaged
 from tests.support.models import Tensor, write_model
 from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.operations.compress import CompressOptions, compress
@@ -22,10 +22,6 @@ from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import BOUNDED
 from unweight_codecs.tensor_spec import TensorSpec
 
-RELAXED = settings(
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
 LARGEST = {"F16": 65_504.0, "BF16": 3.3e38, "F32": 3.4e38}
 QUIET = NoProgress()
 
@@ -100,7 +96,7 @@ def random_words(spec: TensorSpec, seed: int) -> Bytes:
     return np.random.default_rng(seed).integers(0, 256, size).astype(np.uint8)
 
 
-@settings(RELAXED, max_examples=200)
+@settings(UNTIMED, max_examples=200)
 @given(
     spec=SPECS,
     kind=st.integers(-1, len(CONTENTS) - 1),
@@ -133,7 +129,7 @@ def test_tensors(
     assert len(coded) < words.size + 2 * spec.elements + 4096
 
 
-@settings(RELAXED, max_examples=40)
+@settings(UNTIMED, max_examples=40)
 @given(
     drawn=st.lists(
         st.tuples(SPECS, st.integers(0, len(CONTENTS) - 1), st.integers(0, 1 << 32)), max_size=3
@@ -188,23 +184,10 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "coded"
 
 
-@settings(RELAXED, max_examples=150)
-@given(mutations=st.lists(MUTATION, min_size=1, max_size=3))
+@settings(UNTIMED, max_examples=150)
+@given(mutations=MUTATIONS)
 def test_damaged_files(
-    archive: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    mutations: list[tuple[str, float, Any]],
+    archive: Path, tmp_path_factory: pytest.TempPathFactory, mutations: list[Mutation]
 ) -> None:
-    data = archive.read_bytes()
-    for kind, place, value in mutations:
-        data = mutated(data, kind, place, value)
     folder = tmp_path_factory.mktemp("damaged")
-    damaged, back = folder / "damaged", folder / "back"
-    damaged.write_bytes(data)
-    error = refusal(damaged, back)
-    if error is None:
-        assert back.read_bytes() == archive.with_name("restored").read_bytes()
-        return
-    assert error.exit_code in (3, 4)
-    assert "\n" not in str(error)
-    assert [path.name for path in folder.iterdir()] == ["damaged"]
+    check_damaged(archive, archive.with_name("restored"), mutations, folder)

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support import gguf_files
+from tests.support.generated import UNTIMED
 from unweight_codecs.archive.writer import MIN_CODED_BYTES
 from unweight_codecs.containers.base import ContainerIndex, FileSource
 from unweight_codecs.containers.ggml_types import GGML_TYPES, GgmlType
@@ -24,9 +25,6 @@ from unweight_codecs.operations.compress import CompressOptions, compress
 from unweight_codecs.operations.decompress import decompress
 from unweight_codecs.operations.progress import NoProgress
 from unweight_codecs.presets import PRESETS
-
-# A busy machine must not fail a test.
-UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 PEER_TYPES = [GGML_TYPES[peer.value] for peer in GGMLQuantizationType]
 

@@ -3,14 +3,13 @@
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unweight_codecs.errors import UnweightError
+from tests.support.generated import MUTATIONS, UNTIMED, Mutation, check_damaged
 from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.operations.compress import CompressOptions, compress
 from unweight_codecs.operations.decompress import decompress
@@ -26,11 +25,6 @@ from unweight_codecs.stages.tile_svd import TileSvd
 from unweight_codecs.tensor_spec import DTYPES, TensorSpec
 
 MAX_BYTES = 40_000
-# A busy machine must not fail a test; fixtures hold nothing that an example could change.
-RELAXED = settings(
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
 
 SHAPES = st.one_of(
     st.just(()),
@@ -112,7 +106,7 @@ PIPELINES = st.one_of(
 )
 
 
-@settings(RELAXED, max_examples=150)
+@settings(UNTIMED, max_examples=150)
 @given(
     spec=specs(),
     kind=st.integers(0, len(CONTENTS) - 1),
@@ -133,7 +127,7 @@ def test_tensors(
     assert len(coded) < 1.02 * data.size + 4096  # noise grows by tables and padding at most
 
 
-@settings(RELAXED, max_examples=40)
+@settings(UNTIMED, max_examples=40)
 @given(
     drawn=st.lists(st.tuples(specs(), st.integers(0, 5), st.integers(0, 1 << 32)), max_size=4),
     preset=st.sampled_from(sorted(PRESETS)),
@@ -185,62 +179,10 @@ def archive(tmp_path_factory: pytest.TempPathFactory, write_model: Callable[...,
     return folder / "coded"
 
 
-MUTATION = st.one_of(
-    st.tuples(st.just("set"), st.floats(0, 1), st.integers(0, 255)),
-    st.tuples(st.just("set early"), st.floats(0, 1), st.integers(0, 255)),
-    st.tuples(st.just("insert"), st.floats(0, 1), st.binary(min_size=1, max_size=20)),
-    st.tuples(st.just("delete"), st.floats(0, 1), st.integers(1, 300)),
-    st.tuples(st.just("cut"), st.floats(0, 1), st.none()),
-    st.tuples(st.just("repeat"), st.floats(0, 1), st.integers(1, 300)),
-    st.tuples(st.just("zero"), st.floats(0, 1), st.integers(1, 300)),
-)
-
-
-def mutated(data: bytes, kind: str, place: float, value: Any) -> bytes:  # noqa: ANN401 - by kind
-    """Return ``data`` with one change at ``place``, from 0 for the start to 1 for the end."""
-    at = int(place * (len(data) - 1)) // (10 if kind == "set early" else 1)
-    before, after = data[:at], data[at:]
-    match kind:
-        case "insert":
-            return before + bytes(value) + after
-        case "delete":
-            return before + after[value:]
-        case "cut":
-            return before
-        case "repeat":
-            return before + after[:value] + after
-        case "zero":
-            return before + bytes(len(after[:value])) + after[value:]
-        case _:
-            return before + bytes([value]) + after[1:]
-
-
-@settings(RELAXED, max_examples=250)
-@given(mutations=st.lists(MUTATION, min_size=1, max_size=3))
+@settings(UNTIMED, max_examples=250)
+@given(mutations=MUTATIONS)
 def test_damaged_files(
-    archive: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    mutations: list[tuple[str, float, Any]],
+    archive: Path, tmp_path_factory: pytest.TempPathFactory, mutations: list[Mutation]
 ) -> None:
-    data = archive.read_bytes()
-    for kind, place, value in mutations:
-        data = mutated(data, kind, place, value)
     folder = tmp_path_factory.mktemp("damaged")
-    damaged, back = folder / "damaged", folder / "back"
-    damaged.write_bytes(data)
-    error = refusal(damaged, back)
-    if error is None:
-        assert back.read_bytes() == archive.with_name("original").read_bytes()
-        return
-    assert error.exit_code in (3, 4)
-    assert "\n" not in str(error)
-    assert [path.name for path in folder.iterdir()] == ["damaged"]
-
-
-def refusal(source: Path, target: Path) -> UnweightError | None:
-    """Return why a file is not decompressed; None when it is."""
-    try:
-        decompress(source, target, threads=1, force=False, progress=NoProgress())
-    except UnweightError as error:
-        return error
-    return None
+    check_damaged(archive, archive.with_name("original"), mutations, folder)

@@ -3,20 +3,16 @@
 import math
 import tempfile
 from pathlib import Path
-from typing import Any
 
-import safetensors
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from unweight_codecs.containers.base import ContainerIndex, FileSource
+from tests.support.generated import UNTIMED
+from tests.support.safetensors_files import framed, read_by_reference, write_and_read
+from unweight_codecs.containers.base import ContainerIndex
 from unweight_codecs.containers.safetensors import header_bytes
-from unweight_codecs.containers.sniff import read_index
 from unweight_codecs.errors import FormatError
 from unweight_codecs.tensor_spec import DTYPES
-
-# A busy machine must not fail a test.
-UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 Entry = tuple[str, str, tuple[int, ...], int]
 
@@ -49,14 +45,7 @@ def file_content(tensors: list[Entry], metadata: dict[str, str] | None, padding:
 def index_of(content: bytes) -> ContainerIndex:
     # A function-scoped fixture would be shared by all examples, hence a file of its own here.
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "model.safetensors")
-        path.write_bytes(content)
-        with FileSource(path) as source:
-            return read_index(source)
-
-
-def read_by_reference(content: bytes) -> dict[str, dict[str, Any]]:
-    return dict(safetensors.deserialize(content))  # type: ignore[no-untyped-call]
+        return write_and_read(Path(folder, "model.safetensors"), content)
 
 
 @UNTIMED
@@ -84,7 +73,7 @@ def test_reference_library_reads_the_same(
     tensors: list[Entry], metadata: dict[str, str] | None
 ) -> None:
     content = file_content(tensors, metadata)
-    peer = read_by_reference(content)
+    peer = dict(read_by_reference(content))
     assert peer.keys() == {name for name, *_ in tensors}
     for entry in index_of(content).tensors:
         other = peer[entry.spec.name]
@@ -122,9 +111,7 @@ def test_header_with_json_put_in_is_refused_or_still_valid(
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(1, len(header)))
         header = header[:at] + data.draw(JSON_PIECES).encode() + header[at:]
-    _accept_only_what_the_reference_accepts(
-        len(header).to_bytes(8, "little") + header + content[8 + length :]
-    )
+    _accept_only_what_the_reference_accepts(framed(header, content[8 + length :]))
 
 
 @UNTIMED
@@ -139,5 +126,5 @@ def _accept_only_what_the_reference_accepts(content: bytes) -> None:
     except FormatError as error:
         assert str(error).isprintable()  # noqa: PT017 - both outcomes are fine
     else:
-        peer = read_by_reference(content)
+        peer = dict(read_by_reference(content))
         assert peer.keys() == {entry.spec.name for entry in index.tensors}

@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.support import payloads
 from unweight_codecs import payload
-from unweight_codecs.codec import Block, Model
+from unweight_codecs.codec import Model
 from unweight_codecs.kernels.base import Bytes
-from unweight_codecs.layouts import layout_of
 from unweight_codecs.pipeline import Pipeline, pipeline_of
 from unweight_codecs.quantise.values import values_of, words_of_values
 from unweight_codecs.stages.channel_outlier import ChannelOutlier
@@ -14,7 +14,6 @@ from unweight_codecs.stages.error_bound import ErrorBound
 from unweight_codecs.stages.level_grid import LevelGrid
 from unweight_codecs.stages.pack import Pack
 from unweight_codecs.stages.tile_low_rank import TileLowRank
-from unweight_codecs.survey import survey
 from unweight_codecs.tensor_spec import TensorSpec
 
 FLOATS = ("BF16", "F16", "F32")
@@ -103,24 +102,8 @@ def _relative(error: float, square: float) -> float:
 
 
 def encoded(pipe: Pipeline, spec: TensorSpec, words: Bytes, epsilon: float) -> bytes:
-    """Return the payload of a tensor, as an archive holds it; the bound is checked on the way."""
-    size = SIZES[spec.dtype]
-
-    def read(first: int, count: int) -> Bytes:
-        return words[first * size : (first + count) * size]
-
-    view, _ = survey(spec, read, pipe.chunk_words(layout_of(spec)), lambda piece: None)
-    model = pipe.fit(view, epsilon)
-    blocks = []
-    step = 2 * model.chunk_words
-    for first in range(0, model.layout.words, step):
-        count = min(step, model.layout.words - first)
-        block = Block(first, count, read(first, count))
-        pipe.encode(block, model)
-        pipe.check(block, model)
-        blocks.append(block)
-    head = pipe.write_head(model, np.concatenate([block.directory for block in blocks]))
-    return head + b"".join(block.coded.tobytes() for block in blocks)
+    """Return the payload of a tensor, coded in spans of two chunks; the bound is checked."""
+    return payloads.encoded(pipe, spec, words, epsilon, span_chunks=2)
 
 
 def model_of(pipe: Pipeline, spec: TensorSpec, coded: bytes) -> Model:

@@ -5,10 +5,10 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from tests.support.frames import frame_declaring
 from tests.support.gguf_surgery import GgufArchive
 from tests.support.surgery import Archive, Head
 
-TERABYTE = 1 << 40
 # Tensors of ``small_model``.
 CODED, OTHER_CODED, STORED = "embed.weight", "proj.weight", "noise"
 
@@ -162,7 +162,7 @@ def huge_scales(archive: Archive) -> None:
     """Claim 2**33 rows whose scales are one small zstd frame of zeros."""
     rows = 1 << 33
     shape(CODED, [rows, 16], rows * 32)(archive)
-    frame = struct.pack("<IBQ", 0xFD2FB528, 0xE0, rows)
+    frame = frame_declaring(rows)
     scales = struct.pack("<I", len(frame)) + frame
     section(2, b"\2\1\0" + scales + scales)(archive)
 

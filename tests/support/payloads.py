@@ -1,4 +1,4 @@
-"""Takes the payload of one tensor apart and seals it again with every checksum right."""
+"""Payloads of tensors in memory; takes one apart and seals it again with every checksum right."""
 
 import struct
 from dataclasses import dataclass, field
@@ -8,15 +8,67 @@ import xxhash
 from numpy.typing import NDArray
 
 from unweight_codecs import payload
+from unweight_codecs.accelerators.cpu import SPAN_CHUNKS
+from unweight_codecs.codec import Block
 from unweight_codecs.entropy.directory import CODERS, entry
+from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.layouts import layout_of
 from unweight_codecs.pipeline import Pipeline
+from unweight_codecs.survey import survey
 from unweight_codecs.tensor_spec import TensorSpec
+
+
+def encoded(
+    pipeline: Pipeline,
+    spec: TensorSpec,
+    data: Bytes,
+    epsilon: float = 0.0,
+    span_chunks: int = SPAN_CHUNKS,
+) -> bytes:
+    """Return the payload of a tensor, even when it does not shrink; checked on the way."""
+    layout = layout_of(spec)
+    size = layout.word_bytes
+
+    def read(first: int, count: int) -> Bytes:
+        return data[first * size : (first + count) * size]
+
+    view, _ = survey(spec, read, pipeline.chunk_words(layout), lambda words: None)
+    model = pipeline.fit(view, epsilon)
+    blocks = []
+    step = span_chunks * model.chunk_words
+    for first in range(0, layout.words, step):
+        count = min(step, layout.words - first)
+        block = Block(first, count, read(first, count))
+        pipeline.encode(block, model)
+        pipeline.check(block, model)
+        blocks.append(block)
+    head = pipeline.write_head(model, np.concatenate([block.directory for block in blocks]))
+    assert len(head) == pipeline.head_length(model)
+    return head + b"".join(block.coded.tobytes() for block in blocks)
+
+
+def decoded(pipeline: Pipeline, spec: TensorSpec, coded: bytes) -> bytes:
+    """Return the words of a payload, decoded as an archive reader does."""
+    length = head_length(coded)
+    model, directory = pipeline.read_head(coded[:length], spec, len(coded))
+    words = np.empty(spec.nbytes, np.uint8)
+    chunks = np.frombuffer(coded, np.uint8)[length:]
+    block = Block(0, model.layout.words, words, coded=chunks, directory=directory)
+    pipeline.decode(block, model)
+    return words.tobytes()
+
+
+def head_length(coded: bytes) -> int:
+    """Return where the chunks of a payload begin."""
+    return payload.peek_length(coded[:64], len(coded))
 
 
 @dataclass
 class Parts:
     """A payload taken apart: sections of the head, directory rows, and segments of each chunk."""
 
+    pipeline: Pipeline
+    spec: TensorSpec
     sections: list[bytes]
     directory: NDArray[np.void]
     segments: list[list[bytes]]
@@ -26,7 +78,8 @@ class Parts:
 
     @classmethod
     def of(cls, data: bytes, pipeline: Pipeline, spec: TensorSpec) -> "Parts":
-        length = payload.peek_length(data[:64], len(data))
+        """Take the payload of a tensor apart."""
+        length = head_length(data)
         head = payload.parse_head(data[:length])
         _, directory = pipeline.read_head(data[:length], spec, len(data))
         segments, at = [], length
@@ -37,7 +90,7 @@ class Parts:
                 chunk.append(data[at : at + size])
                 at += size + -size % 8
             segments.append(chunk)
-        return cls(list(head.sections), directory.copy(), segments)
+        return cls(pipeline, spec, list(head.sections), directory.copy(), segments)
 
     def change(self, chunk: int, stream: int, coder: str | int, table: int, data: bytes) -> None:
         """Replace one segment and its directory entry."""
@@ -49,6 +102,12 @@ class Parts:
         """Forget the last chunk's row, but not the chunk."""
         last = b"".join(segment + bytes(-len(segment) % 8) for segment in self.segments.pop())
         self.directory, self.surplus = self.directory[:-1], last
+
+    def empty_chunks(self, number: int) -> None:
+        """Put ``number`` chunks without bytes in place of the chunks."""
+        self.directory = np.resize(self.directory, number)
+        self.directory["segments"] = 0
+        self.segments = [[b""] * self.directory["segments"].shape[1]] * number
 
     def seal(self) -> bytes:
         """Put the payload together with every checksum right."""
@@ -63,15 +122,12 @@ class Parts:
             struct.pack_into("<I", head, 16 + 4 * section, length)
         return resealed(bytes(head)) + body + self.surplus
 
+    def decode(self) -> bytes:
+        """Return the words of the payload, sealed."""
+        return decoded(self.pipeline, self.spec, self.seal())
+
 
 def resealed(head: bytes) -> bytes:
     """Return a head with its checksum made right."""
     blank = head[:8] + bytes(8) + head[16:]
     return blank[:8] + struct.pack("<Q", xxhash.xxh3_64_intdigest(blank)) + blank[16:]
-
-
-def frame_declaring(size: int) -> bytes:
-    """Return a zstd frame that declares ``size`` bytes but holds almost none."""
-    # Magic; descriptor: 8-byte content size, no checksum, no dictionary, single segment; size; one
-    # empty last block.
-    return struct.pack("<IBQ", 0xFD2FB528, 0xE0, size) + b"\x01\x00\x00"

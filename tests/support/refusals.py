@@ -11,7 +11,6 @@ from tests.support import gguf_files
 from tests.support.edits import (
     CODED,
     STORED,
-    TERABYTE,
     Edit,
     add_tensor,
     change_stored_shape,
@@ -32,6 +31,7 @@ from tests.support.edits import (
     swap_order,
     without,
 )
+from tests.support.frames import TERABYTE, frame_declaring
 from tests.support.gguf_surgery import GgufArchive
 from unweight_codecs.errors import FormatError, IntegrityError, UnweightError
 
@@ -197,11 +197,11 @@ SAFETENSORS_SOURCES: dict[str, Refusal] = {
     "a size of a terabyte": (source_header(lambda d: None, TERABYTE), "belong to none"),
     "a header that is no frame": (source_header_frame(b"nothing", 7), "zstd"),
     "a header that claims a terabyte": (
-        source_header_frame(struct.pack("<IBQ", 0xFD2FB528, 0xE0, TERABYTE), TERABYTE),
+        source_header_frame(frame_declaring(TERABYTE), TERABYTE),
         "impossible size",
     ),
     "a header whose frame claims a terabyte": (
-        source_header_frame(struct.pack("<IBQ", 0xFD2FB528, 0xE0, TERABYTE), 300),
+        source_header_frame(frame_declaring(TERABYTE), 300),
         f"declares {TERABYTE}",
     ),
     "a header that expands to 90 MB": (
@@ -298,11 +298,11 @@ GGUF_SOURCES: dict[str, Refusal] = {
     "a packed size of nothing": (manifest("source", "header_packed", to=0), "zstd"),
     "a packed size too small": (manifest("source", "header_packed", to=40), "zstd"),
     "a frame that claims a terabyte": (
-        packed_source(struct.pack("<IBQ", 0xFD2FB528, 0xE0, TERABYTE), TERABYTE),
+        packed_source(frame_declaring(TERABYTE), TERABYTE),
         "impossible size",
     ),
     "a frame that claims a terabyte and not its size": (
-        packed_source(struct.pack("<IBQ", 0xFD2FB528, 0xE0, TERABYTE), 300),
+        packed_source(frame_declaring(TERABYTE), 300),
         f"declares {TERABYTE}",
     ),
     "a frame that expands to 90 MB": (

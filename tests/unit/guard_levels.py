@@ -3,14 +3,23 @@
 Usage: python guard_levels.py KERNEL. See ``guard_pages.py``; run by ``test_kernels_levels.py``.
 """
 
+import contextlib
 import sys
 
 import numpy as np
 
+from tests.support import bounded
 from tests.unit import guard_pages
 from tests.unit.guard_pages import RNG, copied, expect_damage, guarded
-from unweight_codecs.kernels.base import ALPHABET, LevelForm
+from unweight_codecs import fused
+from unweight_codecs.codec import Block
+from unweight_codecs.entropy.directory import parse_directory
+from unweight_codecs.errors import IntegrityError
+from unweight_codecs.kernels.base import ALPHABET, LevelForm, LowRank
 from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.pipeline import Pipeline
+from unweight_codecs.survey import survey
+from unweight_codecs.tensor_spec import TensorSpec
 
 SIZES = {"BF16": 2, "F16": 2, "F32": 4}
 COUNTS = (*range(1, 70), 1023, 1024, 1025, 2049)
@@ -43,7 +52,61 @@ def levels(kernel: NativeKernels) -> None:
                     kernel.squared_error(words, words, dtype)
 
 
+def decoding(kernel: NativeKernels) -> None:
+    """Chunks on levels to words, whole and damaged."""
+    for dtype, size in SIZES.items():
+        for epsilon, rank in ((0.3, 0), (0.002, 0), (0.02, 2)):
+            pipe = bounded.pipeline(spacing="uniform", rank=rank, tau=3)
+            for rows in (1, 5, 42, 131, 200):
+                print(dtype, epsilon, rank, rows)
+                decode_matrix(kernel, pipe, TensorSpec("t", dtype, (rows, 63)), size, epsilon)
+
+
+def decode_matrix(
+    kernel: NativeKernels, pipe: Pipeline, spec: TensorSpec, size: int, epsilon: float
+) -> None:
+    values = bounded.low_rank((spec.shape[0], spec.shape[1]), 2, spec.shape[0], 0.1)
+    words = bounded.words_of(values, spec.dtype)
+    view, _ = survey(
+        spec, lambda at, n: words[size * at : size * (at + n)], 4096, lambda piece: None
+    )
+    model = pipe.fit(view, epsilon)
+    block = Block(0, spec.elements, words)
+    pipe.encode(block, model)
+    empty = block.copy_empty()
+    for stage in pipe.stages:
+        stage.prepare(empty, model)
+    if empty.prediction is not None:
+        empty.prediction = copied(empty.prediction)
+    empty.coded, empty.words = copied(block.coded), guarded(words.size)
+    located = parse_directory(empty, model)
+    if fused.decode_levels(empty, model, located, kernel):
+        pipe.check(block, pipe.as_decoded(model))
+    for flip in RNG.integers(0, 8 * block.coded.size, 20).tolist():
+        empty.coded[flip // 8] ^= 1 << flip % 8
+        with contextlib.suppress(IntegrityError):
+            fused.decode_levels(empty, model, located, kernel)
+
+
+def predictions(kernel: NativeKernels) -> None:
+    """Factors of tiles of all kinds, from any word to any other."""
+    for rank in (1, 5, 16):
+        for tile in ((20, 130), (7, 33), (1, 1)):
+            down, across = -(-20 // tile[0]), -(-130 // tile[1])
+            factors = LowRank(
+                tile,
+                STEP,
+                copied(RNG.integers(0, 513, (down, across, rank)).astype(np.uint16)),
+                copied(RNG.integers(-128, 128, (20, across, rank)).astype(np.int8)),
+                copied(RNG.integers(-128, 128, (down, rank, 130)).astype(np.int8)),
+            )
+            for first, count in ((0, 2600), (2599, 1), (129, 2), (100, 2500), (2470, 130)):
+                print(rank, tile, first, count)
+                kernel.predict(factors, first, count, 130)
+
+
 if __name__ == "__main__":
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    guard_pages.CHECKS["levels"] = levels
-    guard_pages.main(sys.argv[1], "levels")
+    for check in (levels, decoding, predictions):
+        guard_pages.CHECKS[check.__name__] = check
+        guard_pages.main(sys.argv[1], check.__name__)

@@ -20,7 +20,7 @@ from unweight_codecs.codec import Block, Model
 from unweight_codecs.entropy.directory import parse_directory
 from unweight_codecs.entropy.frequencies import normalise
 from unweight_codecs.errors import IntegrityError, UnweightError
-from unweight_codecs.kernels import library, native
+from unweight_codecs.kernels import library, native, native_levels
 from unweight_codecs.kernels.base import (
     ALPHABET,
     RUN,
@@ -308,7 +308,8 @@ def main(name: str, check: str) -> None:
     if path is None:
         raise IntegrityError("the C library was not built")
     kernel = NativeKernels(library.load_library(path), name)
-    vars(native)["buffers"] = GuardedBuffers
+    for binding in (native, native_levels):
+        vars(binding)["buffers"] = GuardedBuffers
     CHECKS[check](kernel)
 
 

@@ -1,14 +1,10 @@
 """Sharing an error bound out among tensors."""
 
-import json
 import math
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from unweight_cli.evaluation.allocation import SPREAD, Tensor, allocate, read_sensitivity
-from unweight_codecs.errors import FormatError
+from unweight_cli.evaluation.allocation import SPREAD, Tensor, allocate
 
 QUERY = Tensor("query", 1000, 0.01, 4.0)
 VALUE = Tensor("value", 1000, 0.01, 64.0)
@@ -66,38 +62,3 @@ def test_bounds_never_exceed_one() -> None:
 def test_nothing_to_go_by_gives_no_bounds_but_the_largest() -> None:
     assert allocate((), 0.01) == {}
     assert allocate((Tensor("zero", 5, 0.0, 0.0),), 0.01) == {}
-
-
-def document(**changes: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-    row = {"name": "w", "parameters": 4, "mean_square": 0.5, "mean_squared_gradient": 2.0}
-    row |= {"shape": [2, 2]} | changes
-    vector = row | {"name": "norm", "shape": [4]}
-    return {"format": "unweight.sensitivity", "version": 1, "tensors": [row, vector]}
-
-
-def test_matrices_of_what_profile_writes_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "sensitivity.json"
-    path.write_text(json.dumps(document()))
-    assert read_sensitivity(path) == (Tensor("w", 4, 0.5, 2.0),)
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("", "not a sensitivity file"),
-        ("[]", "not a sensitivity file"),
-        ("{}", "not a sensitivity file"),
-        (json.dumps(document() | {"format": "other"}), "unknown format"),
-        (json.dumps(document() | {"version": 2}), "unknown format"),
-        (json.dumps(document() | {"tensors": [{}]}), "not a sensitivity file"),
-        (json.dumps(document(mean_square=-1)), "impossible figures"),
-        (json.dumps(document(mean_squared_gradient=math.nan)), "impossible figures"),
-        (json.dumps(document(parameters="many")), "not a sensitivity file"),
-        ("[" * 100_000, "not a sensitivity file"),
-    ],
-)
-def test_other_files_are_refused(tmp_path: Path, text: str, reason: str) -> None:
-    path = tmp_path / "sensitivity.json"
-    path.write_text(text)
-    with pytest.raises(FormatError, match=reason):
-        read_sensitivity(path)

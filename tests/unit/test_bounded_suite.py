@@ -191,19 +191,56 @@ def test_few_values_get_a_table_of_levels(decode_payload: Decode, dtype: str) ->
         pipe = bounded.pipeline(spacing=spacing)
         coded = bounded.encoded(pipe, spec, words, 0.001)
         sizes[spacing] = len(coded)
-        found = bounded.model_of(pipe, spec, coded).levels
-        assert found is not None
-        assert (found.table is None) == (spacing == "uniform")
+        form = bounded.model_of(pipe, spec, coded).on_levels.form
+        assert (form.table is None) == (spacing == "uniform")
         assert decode_payload(pipe, spec, coded)
     assert sizes["auto"] < 0.9 * sizes["uniform"]
+
+
+@pytest.mark.parametrize("rare", [0.1, 0.0007])
+@dtypes
+def test_few_values_are_found_whatever_the_scale_of_a_chunk(
+    each_kernel: str, dtype: str, rare: float
+) -> None:
+    """A row of five values times a scale of its own, which is a chunk."""
+    rng = np.random.default_rng(6)
+    shares = [rare, 0.3, 0.7 - 3 * rare, 0.3, rare]
+    shares = [share / sum(shares) for share in shares]
+    values = rng.choice([-2.0, -1, 0, 1, 2], (20, 4096), p=shares)
+    values *= np.exp(rng.normal(0, 1, (20, 1))) * 0.01
+    words, spec = bounded.words_of(values, dtype), TensorSpec("t", dtype, values.shape)
+    for spacing in ("auto", "lloyd"):
+        pipe = bounded.pipeline(spacing=spacing)
+        coded = bounded.encoded(pipe, spec, words, 0.002)
+        form = bounded.model_of(pipe, spec, coded).on_levels.form
+        assert form.table is not None
+        assert form.limit == 5
+        used = [share for share in shares if share]
+        entropy = -sum(share * np.log2(share) for share in used)
+        assert 8 * len(coded) / spec.elements < entropy + 0.4  # lane states of short chunks
+
+
+@pytest.mark.parametrize("spacing", ["cdf", "lloyd"])
+def test_a_table_that_was_asked_for_has_levels_enough_for_every_chunk(spacing: str) -> None:
+    """More than the sample needs: the chunks are of different kinds."""
+    even = np.random.default_rng(3).uniform(-0.02, 0.02, (192, 64))
+    values = np.concatenate([even, bounded.normal((64, 64), 1)])
+    words, spec = bounded.words_of(values, "F32"), TensorSpec("t", "F32", values.shape)
+    pipe = bounded.pipeline(spacing=spacing)
+    coded = bounded.encoded(pipe, spec, words, 0.2)
+    assert bounded.model_of(pipe, spec, coded).on_levels.form.table is not None
+
+
+def test_where_no_table_keeps_the_bound_levels_are_equally_spaced() -> None:
+    pipe, spec = bounded.pipeline(spacing="lloyd"), TensorSpec("t", "F32", SHAPE)
+    coded = bounded.encoded(pipe, spec, words_of("normal", "F32"), 0.001)
+    assert bounded.model_of(pipe, spec, coded).on_levels.form.table is None
 
 
 def test_normal_weights_get_equally_spaced_levels() -> None:
     spec = TensorSpec("t", "F32", SHAPE)
     coded = bounded.encoded(PIPELINES["default"], spec, words_of("normal", "F32"), 0.02)
-    found = bounded.model_of(PIPELINES["default"], spec, coded).levels
-    assert found is not None
-    assert found.table is None
+    assert bounded.model_of(PIPELINES["default"], spec, coded).on_levels.form.table is None
 
 
 @dtypes
@@ -212,7 +249,7 @@ def test_matrices_of_low_rank_get_factors_that_pay(decode_payload: Decode, dtype
     for rank in (0, 4):
         pipe = bounded.pipeline(rank=rank)
         coded = within(pipe, words, dtype, 0.02, decode_payload)
-        found = bounded.model_of(pipe, TensorSpec("t", dtype, SHAPE), coded).low_rank
+        found = bounded.model_of(pipe, TensorSpec("t", dtype, SHAPE), coded).on_levels.factors
         assert (found is not None) == bool(rank)
         sizes[rank] = len(coded)
     assert sizes[4] < 0.7 * sizes[0]
@@ -222,7 +259,7 @@ def test_matrices_of_low_rank_get_factors_that_pay(decode_payload: Decode, dtype
 def test_normal_weights_get_no_factors(decode_payload: Decode, tile: int) -> None:
     pipe = bounded.pipeline(rank=8, tile=tile)
     coded = within(pipe, words_of("normal", "F32"), "F32", 0.02, decode_payload)
-    assert bounded.model_of(pipe, TensorSpec("t", "F32", SHAPE), coded).low_rank is None
+    assert bounded.model_of(pipe, TensorSpec("t", "F32", SHAPE), coded).on_levels.factors is None
 
 
 def test_factors_are_not_more_than_a_reader_accepts() -> None:
@@ -280,8 +317,7 @@ def test_a_chunk_without_a_step_is_kept_whole(decode_payload: Decode, dtype: str
     words, spec = bounded.words_of(values, dtype), TensorSpec("t", dtype, (256, 64))
     pipe = bounded.pipeline()
     coded = bounded.encoded(pipe, spec, words, 0.05)
-    steps = bounded.model_of(pipe, spec, coded).steps
-    assert steps is not None
+    steps = bounded.model_of(pipe, spec, coded).on_levels.steps
     assert np.array_equal(steps == 0, [dtype != "F16", False, False, False])
     decoded = decode_payload(pipe, spec, coded)
     if dtype != "F16":
@@ -302,14 +338,14 @@ def test_the_check_notices_an_error_above_the_bound() -> None:
     words, spec = words_of("normal", "BF16"), TensorSpec("t", "BF16", SHAPE)
     pipe = bounded.pipeline()
     model = bounded.model_of(pipe, spec, bounded.encoded(pipe, spec, words, 0.05))
-    model.epsilon = 0.001
+    model.on_levels.guide.epsilon = 0.001
     block = Block(0, ROWS * COLUMNS, words)
     model.table_of_chunk["symbol"] = np.zeros(model.chunks, np.uint8)
     model.coders["symbol"] = "rans"
     pipe.encode(block, model)
     with pytest.raises(IntegrityError, match=r"words from 0 on do not decode to within 0\.001"):
         pipe.check(block, model)
-    model.epsilon = 0.05
+    model.on_levels.guide.epsilon = 0.05
     pipe.check(block, model)
 
 

@@ -1,10 +1,8 @@
 """The GGUF reader: what it accepts."""
 
-import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,6 +20,7 @@ from tests.support.gguf_files import (
     text,
     write_and_read,
 )
+from tests.support.reported import CASES, reported_cases
 from unweight_codecs.containers.base import ContainerIndex, FileSource
 from unweight_codecs.containers.gguf import MAX_TEXT_BYTES, parse_index, read_index
 from unweight_codecs.containers.gguf_header import (
@@ -30,8 +29,6 @@ from unweight_codecs.containers.gguf_header import (
 )
 from unweight_codecs.containers.gguf_values import ValueType, integer_value
 from unweight_codecs.errors import FormatError
-
-CASES = Path(__file__).resolve().parents[2].parent / "shared" / "cases"
 
 Read = Callable[[bytes], ContainerIndex]
 
@@ -226,16 +223,7 @@ def test_header_longer_than_one_read(read: Read) -> None:
 # --- files reported by users of other tools -------------------------------------------------
 
 
-def _reported_cases() -> list[Any]:
-    index = CASES / "INDEX.json"
-    if not index.is_file():
-        reason = "no case folder beside the checkout"
-        return [pytest.param(None, id="absent", marks=pytest.mark.skip(reason=reason))]
-    cases = json.loads(index.read_text(encoding="utf-8"))["cases"]
-    return [pytest.param(case, id=case["id"]) for case in cases if case["id"][:3] in {"gg-", "gd-"}]
-
-
-@pytest.mark.parametrize("case", _reported_cases())
+@pytest.mark.parametrize("case", reported_cases("gg-", "gd-"))
 def test_reported_case(case: dict[str, str]) -> None:
     path = CASES / case["path"]
     files = sorted(path.iterdir()) if path.is_dir() else [path]

@@ -25,6 +25,7 @@ def coded(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "few": bounded.words_of(bounded.few(SHAPE, 2), "F32"),
         "factors": bounded.words_of(bounded.low_rank(SHAPE, 1, 3, 0.01), "F32"),
         "kept": bounded.words_of(values, "F32"),
+        "asked": bounded.words_of(bounded.normal(SHAPE, 4), "F32"),
     }
     folder = tmp_path_factory.mktemp("model")
     source = write_model(
@@ -35,6 +36,7 @@ def coded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     recipe.write_text(
         '[[rule]]\ntensors = "few"\npreset = "default"\n'
         '[[rule]]\ntensors = "kept"\npreset = "fast"\nstages = ["pack:chunk_log2=12"]\n'
+        '[[rule]]\ntensors = "asked"\npreset = "fast"\nstages = ["grid:spacing=lloyd"]\n'
     )
     options = CompressOptions(preset="max", epsilon=0.004, recipe=recipe)
     compress(source, folder / "coded", options, QUIET)
@@ -70,6 +72,11 @@ def test_equally_spaced_levels(coded: Path) -> None:
         "low": (grid["low bits"], words),
         "escape": (32, 8),
     }
+
+
+def test_a_spacing_that_was_asked_for_in_vain(coded: Path) -> None:
+    grid = facts(inspect_stages(coded, "asked"), "level_grid")
+    assert grid["levels"] == "equally spaced: no table by lloyd keeps the bound"
 
 
 def test_the_histogram_is_of_levels(coded: Path) -> None:

@@ -77,7 +77,7 @@ def test_mode_and_bound_are_those_of_the_tensors(case: str) -> None:
 
 def test_bounds_in_tensors_of_a_lossless_file() -> None:
     found = document()
-    found["tensors"]["zeta"]["epsilon"] = 0.01
+    found["tensors"]["zeta"] |= {"epsilon": 0.01, "error": 0.01, "largest_error": 1.0}
     with pytest.raises(IntegrityError, match="mode and epsilon"):
         parse(found)
 
@@ -89,6 +89,38 @@ def test_errors_are_numbers_from_0_up(key: str, value: object) -> None:
     found["tensors"]["zeta"][key] = value
     with pytest.raises(IntegrityError):
         parse(found)
+
+
+@pytest.mark.parametrize("epsilon", [0, 0.0, 1.0000001, 2, 1e300])
+def test_a_bound_is_above_0_and_at_most_1(epsilon: float) -> None:
+    found = changed(epsilon=epsilon)
+    found["tensors"]["zeta"]["epsilon"] = epsilon
+    with pytest.raises(IntegrityError, match="'zeta' has the impossible epsilon"):
+        parse(found)
+
+
+def test_the_largest_bound_there_is() -> None:
+    found = changed(epsilon=1)
+    found["tensors"]["zeta"]["epsilon"] = 1
+    assert parse(found).epsilon == 1
+
+
+@pytest.mark.parametrize("key", ["epsilon", "error", "largest_error"])
+def test_an_error_has_all_of_its_numbers(key: str) -> None:
+    lacking = changed()
+    del lacking["tensors"]["zeta"][key]
+    alone = document()
+    alone["tensors"]["zeta"][key] = 0.01
+    for found in (lacking, alone):
+        with pytest.raises(IntegrityError, match=r"'zeta' has .* alone"):
+            parse(found)
+
+
+@pytest.mark.parametrize("features", [[], ["bounded"]])
+def test_the_feature_is_that_of_the_mode(features: list[str]) -> None:
+    other = document(features=features) if features else changed(features=features)
+    with pytest.raises(IntegrityError, match="the feature bounded does not belong to its mode"):
+        parse(other)
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "1e999"])

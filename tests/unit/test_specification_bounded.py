@@ -72,13 +72,13 @@ def test_printed_decoder_restores_bounded_files(
     options = CompressOptions(preset=preset, stages=SMALL_CHUNKS, epsilon=0.004)
     compress(source, target, options, QUIET)
     found = models(target)
-    assert found["plain BF16"].levels is not None
-    assert found["plain BF16"].levels.low_bits
-    assert found["exact"].levels is None
+    assert found["plain BF16"].on_levels.form.low_bits
+    assert found["exact"].is_exact
     if preset == "max":
-        assert all(found[f"factors {dtype}"].low_rank for dtype in bounded.FLOATS)
+        assert all(found[f"factors {dtype}"].on_levels.factors for dtype in bounded.FLOATS)
     if preset != "fast":
-        assert any(model.levels and model.levels.table is not None for model in found.values())
+        changed = [model.bounded for model in found.values() if model.bounded]
+        assert any(each.form.table is not None for each in changed)
     expected = restored(target)
     assert expected != source.read_bytes()
     assert decoder.restore(target.read_bytes()) == expected
@@ -113,11 +113,11 @@ def test_printed_decoder_restores_every_setting(
     options = CompressOptions(stages=(*SMALL_CHUNKS, *stages), epsilon=0.2)
     compress(source, target, options, QUIET)
     found = models(target)
-    assert all(model.levels is not None for model in found.values())
     if "spacing" in stages[-1]:
-        assert any(model.levels.table is not None for model in found.values() if model.levels)
+        assert any(model.on_levels.form.table is not None for model in found.values())
     if "tile_svd" in "".join(stages):
-        assert found["F16 factors"].low_rank is not None
+        assert found["F16 factors"].on_levels.factors is not None
+    assert all(model.bounded for model in found.values())
     assert decoder.restore(target.read_bytes()) == restored(target)
 
 
@@ -131,8 +131,7 @@ def test_printed_decoder_restores_chunks_of_step_0(tmp_path: Path, decoder: Modu
     )
     target = tmp_path / "coded"
     compress(source, target, CompressOptions(stages=SMALL_CHUNKS, epsilon=0.05), QUIET)
-    steps = models(target)["w"].steps
-    assert steps is not None
+    steps = models(target)["w"].on_levels.steps
     assert steps[0] == 0 < steps[-1]
     assert decoder.restore(target.read_bytes()) == restored(target)
 
@@ -147,7 +146,7 @@ def test_printed_decoder_restores_bounded_gguf_files(tmp_path: Path, decoder: Mo
     source, target = tmp_path / "model.gguf", tmp_path / "coded.gguf"
     source.write_bytes(gguf_files.file_of(keys, entries, data))
     compress(source, target, CompressOptions(epsilon=0.004, stages=SMALL_CHUNKS), QUIET)
-    assert all(model.levels is not None for model in models(target).values())
+    assert all(model.bounded for model in models(target).values())
     assert decoder.restore(target.read_bytes()) == restored(target)
 
 

@@ -29,7 +29,9 @@ from unweight_codecs.errors import UsageError
 
 if TYPE_CHECKING:
     from unweight_cli.evaluation.search import Search
+    from unweight_cli.evaluation.sharing import Sharing
     from unweight_codecs.operations.compress import CompressOptions
+    from unweight_codecs.operations.progress import Progress
 
 AUTO = "auto"
 EXAMPLES = examples(
@@ -50,7 +52,8 @@ def compress(
         typer.Option(
             metavar="NAME",
             autocompletion=complete_preset,
-            help="fast, default or max: how much time to spend on size.",
+            help="fast, default or max: how much time to spend on size. stored leaves tensors "
+            "without a rule as they are.",
         ),
     ] = "default",
     epsilon: Annotated[
@@ -111,7 +114,8 @@ def compress(
         if given is not None:
             require_exists(given)
     from unweight_cli.render.operations import compressed
-    from unweight_codecs.operations.compress import CompressOptions
+    from unweight_codecs.manifest import LARGEST_EPSILON
+    from unweight_codecs.operations.compress import CompressOptions, plan
     from unweight_codecs.operations.compress import compress as run
 
     searched = {
@@ -128,18 +132,25 @@ def compress(
         stages=tuple(stage or ()),
         threads=threads,
         force=force,
-        epsilon=bound or 0.0,
+        epsilon=LARGEST_EPSILON if bound is None else bound,  # any will do for the plan
     )
-    found = None
-    if bound is None:
-        found = _search(path, output, options, sensitivity, searched, quiet=quiet)
-        bound = found.best.epsilon if found.best else 0.0
+    plan(path, output, options)  # whatever is wrong with these is found before anything takes long
+    found = sharing = None
     with progress_bars(quiet=quiet) as progress:
-        report = run(path, output, _shared_out(options, bound, sensitivity), progress)
+        if sensitivity is not None:
+            from unweight_cli.evaluation.sharing import open_sharing
+
+            sharing = open_sharing(sensitivity, path, progress)
+        if bound is None:
+            found = _search(path, options, sharing, searched, progress)
+            bound = found.best.epsilon if found.best else 0.0
+        report = run(path, output, _shared_out(options, bound, sharing), progress)
     document: dict[str, Any] = report.to_dict()
     if found is not None:
         document["search"] = found.to_dict()
-    emit(document, lambda: compressed(report, found), as_json=json, quiet=quiet)
+    if sharing is not None:
+        document["sensitivity"] = sharing.to_dict()
+    emit(document, lambda: compressed(report, found, sharing), as_json=json, quiet=quiet)
 
 
 def _bound(epsilon: str, searched: dict[str, Any], sensitivity: Path | None) -> float | None:
@@ -169,33 +180,25 @@ def _bound(epsilon: str, searched: dict[str, Any], sensitivity: Path | None) -> 
 
 
 def _shared_out(
-    options: "CompressOptions", epsilon: float, sensitivity: Path | None
+    options: "CompressOptions", epsilon: float, sharing: "Sharing | None"
 ) -> "CompressOptions":
     """Return the options for a common bound, shared out among the tensors if that is asked for."""
-    if sensitivity is None:
-        return replace(options, epsilon=epsilon)
-    from unweight_cli.evaluation.allocation import allocate, read_sensitivity
-
-    bounds = allocate(read_sensitivity(sensitivity), epsilon)
+    bounds = sharing.bounds(epsilon) if sharing else {}
     return replace(options, epsilon=epsilon, epsilons=bounds)
 
 
 def _search(
     path: Path,
-    output: Path | None,
     options: "CompressOptions",
-    sensitivity: Path | None,
+    sharing: "Sharing | None",
     settings: dict[str, Any],
-    *,
-    quiet: bool,
+    progress: "Progress",
 ) -> "Search":
-    """Find the largest bound; everything that can be wrong with the options is found first."""
+    """Find the largest bound; whatever is wrong with the settings is found first."""
     from unweight_cli.evaluation.search import SearchRequest, search
     from unweight_cli.evaluation.text import default_text, read_text
     from unweight_codecs.operations.compress import compress as run
-    from unweight_codecs.operations.compress import plan
 
-    plan(path, output, options)
     text = settings["text"]
     request = SearchRequest(
         path,
@@ -206,10 +209,8 @@ def _search(
         device=settings["device"] or AUTO,
         threads=options.threads,
     )
-    with progress_bars(quiet=quiet) as progress:
 
-        def attempt(epsilon: float, target: Path) -> None:
-            chosen = _shared_out(replace(options, force=False), epsilon, sensitivity)
-            run(path, target, chosen, progress)
+    def attempt(epsilon: float, target: Path) -> None:
+        run(path, target, _shared_out(replace(options, force=False), epsilon, sharing), progress)
 
-        return search(request, attempt, progress)
+    return search(request, attempt, progress)

@@ -1,6 +1,5 @@
 """The use case of ``unweight profile``: from a model and a text to a file of sensitivities."""
 
-import hashlib
 import json
 import time
 from dataclasses import asdict, dataclass
@@ -8,25 +7,21 @@ from pathlib import Path
 from typing import Any, Final
 
 from unweight_cli.evaluation.checkpoint import GGUF, find_definition, model_files, open_checkpoint
+from unweight_cli.evaluation.digests import original_sha256
 from unweight_cli.evaluation.extra import require_extra
 from unweight_cli.evaluation.models import AUTO, choose_device, limit_threads, load
 from unweight_cli.evaluation.report import WindowsReport, describe
 from unweight_cli.evaluation.sensitivity import TensorSensitivity, sensitivities
+from unweight_cli.evaluation.sensitivity_file import FORMAT, VERSION
 from unweight_cli.evaluation.text import read_text
 from unweight_cli.evaluation.tokenizer import load_tokenizer
 from unweight_cli.evaluation.windows import DEFAULT_CONTEXT, cut
 from unweight_codecs import __version__
-from unweight_codecs.archive import ArchiveReader, is_archive
-from unweight_codecs.containers.base import FileSource
-from unweight_codecs.containers.sniff import read_index
 from unweight_codecs.errors import UsageError
 from unweight_codecs.operations.progress import Progress
 from unweight_codecs.output import atomic_file, check_target, write_all
 
-FORMAT: Final = "unweight.sensitivity"
-VERSION: Final = 1
 DEFAULT_WINDOWS: Final = 16
-_READ_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +90,9 @@ def profile(request: ProfileRequest, progress: Progress) -> ProfileReport:
         version=VERSION,
         generator=f"unweight {__version__}",
         models={
-            name: _digest(file) for name, file in files.items() if name.endswith(".safetensors")
+            name: original_sha256(file)
+            for name, file in files.items()
+            if name.endswith(".safetensors")
         },
         calibration=describe(windows, tokenizer.bos_token, first=0),
         tensors=tensors,
@@ -103,18 +100,6 @@ def profile(request: ProfileRequest, progress: Progress) -> ProfileReport:
     )
     _write(report, request)
     return report
-
-
-def _digest(path: Path) -> str:
-    """Return the SHA-256 of a file of weights, or of the one it was compressed from."""
-    with FileSource(path) as source:
-        if is_archive(read_index(source)):
-            with ArchiveReader(path) as archive:
-                return archive.manifest.source_sha256
-        whole = hashlib.sha256()
-        for at in range(0, source.size, _READ_BYTES):
-            whole.update(source.read_at(at, min(_READ_BYTES, source.size - at)))
-        return whole.hexdigest()
 
 
 def _write(report: ProfileReport, request: ProfileRequest) -> None:

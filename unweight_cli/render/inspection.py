@@ -43,6 +43,8 @@ def header(report: HeaderReport) -> Iterator[RenderableType]:
             ("ratio", percent(report.file_bytes, report.source_bytes)),
             ("SHA-256", report.source_sha256),
         ]
+        if report.restored_sha256 != report.source_sha256:
+            rows.append(("restored", f"SHA-256 {report.restored_sha256}"))
     yield facts(rows)
     yield from _pipelines(report)
     if report.metadata:

@@ -13,18 +13,24 @@ from rich.text import Text
 
 from unweight_cli.kinds import KINDS, kind_of
 from unweight_cli.render.layout import INDENT, facts, table, title
-from unweight_cli.units import count, duration, percent, printable, rate, size
+from unweight_cli.units import count, duration, percent, printable, rate, shortened, size
 from unweight_codecs.operations.report import FileReport, OperationReport
 from unweight_codecs.operations.tensor_rows import STORED
 
 if TYPE_CHECKING:
     from unweight_cli.evaluation.search import Search
+    from unweight_cli.evaluation.sharing import Sharing
+
+MAX_NAMED = 3  # tensors that a line lists
 
 
-def compressed(report: OperationReport, search: "Search | None" = None) -> Iterator[RenderableType]:
+def compressed(
+    report: OperationReport, search: "Search | None" = None, sharing: "Sharing | None" = None
+) -> Iterator[RenderableType]:
     """Show where the bytes went, how long it took, and how to get the original back.
 
-    ``search`` is how the error bound was found, where it was not given.
+    ``search`` is how the error bound was found, where it was not given, ``sharing`` how it was
+    shared out, where it was.
     """
     yield title(f"{report.source} → {report.target}")
     yield Padding(_sizes(report), (0, 0, 0, INDENT))
@@ -36,6 +42,8 @@ def compressed(report: OperationReport, search: "Search | None" = None) -> Itera
         ("time", _time(report)),
         ("restore", Text(f"unweight decompress {_argument(report.target)}")),
     ]
+    if sharing is not None:
+        rows.insert(1, ("sensitivity", _shared(sharing)))
     if search is not None:
         rows[1:1] = _searched(search)
     yield facts(rows)
@@ -53,6 +61,21 @@ def _searched(search: "Search") -> Iterator[tuple[str, RenderableType]]:
             "epsilon",
             f"{best.epsilon:.4g}, found with {count(len(search.attempts), 'evaluation')}",
         )
+
+
+def _shared(sharing: "Sharing") -> RenderableType:
+    path = shortened(str(sharing.sensitivity.path))
+    if not sharing.missing:
+        return f"{path}, for all of {count(sharing.matrices, 'matrix', 'matrices')}"
+    known = sharing.matrices - len(sharing.missing)
+    shown = ", ".join(shortened(name) for name in sharing.missing[:MAX_NAMED])
+    more = len(sharing.missing) - MAX_NAMED
+    others = f"{shown} and {more:,} more" if more > 0 else shown
+    return Text(
+        f"{path}, for {known:,} of {count(sharing.matrices, 'matrix', 'matrices')}; it lacks "
+        f"{others}, which keep the common bound",
+        style="yellow",
+    )
 
 
 def decompressed(report: OperationReport) -> Iterator[RenderableType]:

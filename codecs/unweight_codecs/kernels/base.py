@@ -105,6 +105,33 @@ class LevelForm:
 
 
 @dataclass(frozen=True, slots=True)
+class LowRank:
+    """Low-rank factors of the tiles of a matrix, in integers with one scale.
+
+    The word in row i and column j, which is in row a and column b of tiles, has the prediction
+    scale * sum over k of weights[a, b, k] * left[i, b, k] * right[a, k, j].
+
+    Attributes:
+        tile: Rows and columns of a tile; those at the end of the matrix may be smaller.
+        scale: Of the integer sums.
+        weights: uint16, shape (tile rows, tile columns, rank).
+        left: int8, shape (rows of the matrix, tile columns, rank).
+        right: int8, shape (tile rows, rank, columns of the matrix).
+    """
+
+    tile: tuple[int, int]
+    scale: np.float32
+    weights: NDArray[np.uint16]
+    left: NDArray[np.int8]
+    right: NDArray[np.int8]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all factors, uncompressed."""
+        return self.weights.nbytes + self.left.nbytes + self.right.nbytes
+
+
+@dataclass(frozen=True, slots=True)
 class Classes:
     """Which frequency table codes each symbol.
 

@@ -29,7 +29,8 @@ class _Lease:
         self.__array_interface__ = interface | {"shape": (size,)}
 
     def __del__(self) -> None:
-        _shelves[self._buffer.size].append(self._buffer)
+        if hasattr(self, "_buffer"):  # a signal may have come before there was one
+            _shelves[self._buffer.size].append(self._buffer)
 
 
 def empty(size: int) -> Bytes:

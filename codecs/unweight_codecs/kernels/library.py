@@ -4,9 +4,16 @@ import ctypes
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
+from unweight_codecs.kernels.base import SLOTS
+
 LIBRARY_STEM: Final = "_native"
 LIBRARY_SUFFIXES: Final = (".so", ".dylib", ".dll")
 INSTRUCTION_SETS: Final = ("avx512", "avx2", "portable")  # best first
+# What one table takes in the form that decoders look symbols up in (src/unweight.h).
+SLOTS_BYTES: Final = 4 * SLOTS
 
 _P, _U32, _U64, _I64, _INT, _DOUBLE, _FLOAT = (
     ctypes.c_void_p,
@@ -33,15 +40,12 @@ _SIGNATURES: Final = {
     "uw_take_field": (None, [_P, _U64, _U64, _U32, _U32, _U32, _P]),
     "uw_put_field": (None, [_P, _U64, _U64, _U32, _U32, _U32, _P]),
     "uw_zero_points": (None, [_P, _U64, _DOUBLE, _DOUBLE, _U32, _P]),
-    "uw_quantise": (
-        None,
-        [_P, _U64, _U32, _P, _FLOAT, _U32, _U32, _INT, _P, _P, _P],
-    ),
+    "uw_quantise": (None, [_P, _U64, _P, _P, _FLOAT, _P, _P, _P]),
+    "uw_find_nearest": (None, [_P, _U64, _P, _P, _FLOAT, _P, _P, _P]),
     "uw_squared_error": (_INT, [_P, _P, _U64, _U32, _P]),
-    "uw_dequantise": (
-        _INT,
-        [_P, _P, _U64, _U32, _U32, _INT, _P, _FLOAT, _P, _P, _U64, _U32, _P],
-    ),
+    "uw_dequantise": (_INT, [_P, _P, _U64, _P, _FLOAT, _P, _P, _U64, _P]),
+    "uw_predict": (None, [_P, _U64, _U64, _P]),
+    "uw_decode_levels": (_I64, [_P, _P, _U32, _P, _U32, _P, _P, _P, _U64, _P, _P]),
     "uw_pack_bits": (None, [_P, _U64, _U32, _P]),
     "uw_unpack_bits": (None, [_P, _U64, _U64, _U32, _P]),
     "uw_rans_encode": (_I64, [_P, _P, _U32, _P, _U32, _P, _U32, _P, _P]),
@@ -71,3 +75,8 @@ def load_library(path: Path) -> ctypes.CDLL:
 def supported(library: ctypes.CDLL, name: str) -> bool:
     """Whether this processor runs the kernels called ``name``."""
     return bool(library.uw_supported(name.encode()))
+
+
+def pointer(array: NDArray[np.generic] | None) -> int | None:
+    """Return where the elements of an array lie, for an argument that may be NULL."""
+    return None if array is None else array.ctypes.data

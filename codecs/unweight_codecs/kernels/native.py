@@ -13,23 +13,20 @@ from unweight_codecs.kernels.base import (
     ALPHABET,
     LANES,
     SEGMENT,
-    SLOTS,
     Bytes,
     Classes,
     FloatFormat,
     Frequencies,
-    LevelForm,
     padded,
 )
+from unweight_codecs.kernels.library import SLOTS_BYTES, pointer
+from unweight_codecs.kernels.native_levels import NativeLevels
 
 _HISTOGRAM_SCRATCH: Final = 4 * 4 << 14  # bytes: four sets of 2**14 counters
 _MAX_PLANES: Final = 8
 _TABLE_BYTES: Final = 2 + 2 * ALPHABET  # a serialised table takes at most
 _CUT: Final = -1
-_FLOAT_CODES: Final = {"BF16": 0, "F16": 1, "F32": 2}  # as src/levels.c numbers them
-_FLOAT_BYTES: Final = {"BF16": 2, "F16": 2, "F32": 4}
-# What one table takes in the form that a coder looks symbols up in (src/unweight.h).
-_SLOTS_BYTES: Final = 4 * SLOTS
+# What one table takes in the form that the encoder looks symbols up in (src/unweight.h).
 _STEPS_BYTES: Final = 4 * (3 * ALPHABET + 16)
 _SPARE: Final = 64  # bytes a vector store may write beyond the end
 
@@ -53,10 +50,6 @@ class _Float(ctypes.Structure):
     ]
 
 
-def _pointer(array: NDArray[np.generic] | None) -> int | None:
-    return None if array is None else array.ctypes.data
-
-
 def _classes(classes: Classes | None) -> tuple[int | None, int]:
     return (None, 0) if classes is None else (classes.of.ctypes.data, classes.run.bit_length() - 1)
 
@@ -72,14 +65,14 @@ def _format(value: FloatFormat) -> _Float:
     )
 
 
-class NativeKernels:
+class NativeKernels(NativeLevels):
     """The C kernels for one instruction set. See ``Kernels`` for the contracts.
 
     The library keeps one active instruction set per process, so only one instance is in use.
     """
 
     def __init__(self, library: ctypes.CDLL, name: str) -> None:
-        self._library = library
+        super().__init__(library)
         self.name = name
         if library.uw_select(name.encode()):
             raise UnweightError(f"this processor does not run the {name} kernels")
@@ -244,63 +237,6 @@ class NativeKernels:
         self._library.uw_zero_points(addresses, out.size, factor, below, contexts, out.ctypes.data)
         return out
 
-    def quantise(
-        self,
-        words: Bytes,
-        dtype: str,
-        kept: NDArray[np.bool_] | None,
-        step: np.float32,
-        form: LevelForm,
-        prediction: NDArray[np.float32] | None,
-    ) -> tuple[Bytes, Bytes]:
-        """Do what ``quantise.levels.quantise`` does, for equally spaced levels."""
-        count = words.size // _FLOAT_BYTES[dtype]
-        symbols = buffers.empty(count)
-        low = buffers.empty(count if form.low_bits else 0)
-        self._library.uw_quantise(
-            words.ctypes.data, count, _FLOAT_CODES[dtype], _pointer(kept), float(step),
-            form.low_bits, form.limit, form.bias, _pointer(prediction), symbols.ctypes.data,
-            low.ctypes.data,
-        )  # fmt: skip
-        return symbols, low
-
-    def squared_error(
-        self, original: Bytes, decoded: Bytes, dtype: str
-    ) -> tuple[float, float, float] | None:
-        """Do what ``quantise.levels.squared_error`` does; None where it raises."""
-        sums = np.zeros(3)
-        status = self._library.uw_squared_error(
-            original.ctypes.data, decoded.ctypes.data, original.size // _FLOAT_BYTES[dtype],
-            _FLOAT_CODES[dtype], sums.ctypes.data,
-        )  # fmt: skip
-        square, error, largest = sums.tolist()
-        return None if status else (square, error, largest)
-
-    def dequantise(
-        self,
-        symbols: Bytes,
-        low: Bytes,
-        escapes: Bytes,
-        step: np.float32,
-        form: LevelForm,
-        dtype: str,
-        prediction: NDArray[np.float32] | None,
-        words: Bytes,
-    ) -> None:
-        """Do what ``quantise.levels.dequantise`` does."""
-        table = None
-        if form.table is not None:
-            table = np.zeros(ALPHABET, np.int32)
-            table[: form.limit] = form.table
-        size = words.size // max(symbols.size, 1)
-        status = self._library.uw_dequantise(
-            symbols.ctypes.data, low.ctypes.data, symbols.size, form.low_bits, form.limit,
-            form.bias, _pointer(table), float(step), _pointer(prediction), escapes.ctypes.data,
-            escapes.size // max(size, 1), _FLOAT_CODES[dtype], words.ctypes.data,
-        )  # fmt: skip
-        if status or escapes.size % max(size, 1):
-            raise IntegrityError("a chunk has another number of escapes than its symbols ask for")
-
     def pack_bits(self, values: Bytes, width: int) -> Bytes:
         """Pack with SWAR, PEXT or vector code."""
         out = buffers.empty(-(-values.size * width // 8) + 8)
@@ -341,7 +277,7 @@ class NativeKernels:
         symbols: Bytes,
     ) -> None:
         """Decode 32 lanes at a time, two chunks in flight."""
-        room = buffers.empty(len(frequencies) * _SLOTS_BYTES)
+        room = buffers.empty(len(frequencies) * SLOTS_BYTES)
         status = self._library.uw_rans_decode(
             coded.ctypes.data, segments.ctypes.data, len(segments),
             frequencies.ctypes.data, len(frequencies), *_classes(classes),
@@ -360,10 +296,10 @@ class NativeKernels:
         words: NDArray[np.uint16],
     ) -> bool:
         """Decode chunks of 16-bit floats straight to words; False when the kernel declines them."""
-        room = buffers.empty(len(frequencies) * _SLOTS_BYTES)
+        room = buffers.empty(len(frequencies) * SLOTS_BYTES)
         status = self._library.uw_decode16(
             coded.ctypes.data, chunks.ctypes.data, len(chunks), frequencies.ctypes.data,
-            len(frequencies), _pointer(classes), room.ctypes.data,
+            len(frequencies), pointer(classes), room.ctypes.data,
             ctypes.byref(_format(form)), words.ctypes.data,
         )  # fmt: skip
         if status > 0:

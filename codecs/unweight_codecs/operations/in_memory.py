@@ -1,5 +1,6 @@
 """Tensors coded and decoded in memory, without a file: for measuring and for self-tests."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,15 +34,30 @@ def encode_tensor(
 
     ``epsilon`` is the error bound of a pipeline that is not exact.
     """
+    found = encode_smallest([(pipeline, epsilon)], spec, data)
+    return found[1] if found else None
+
+
+def encode_smallest(
+    choices: Sequence[tuple[Pipeline, float]], spec: TensorSpec, data: Bytes
+) -> tuple[Pipeline, Coded] | None:
+    """Code a tensor with the pipeline that makes it smallest; None when it would not shrink.
+
+    ``choices`` are pipelines for chunks of one size, each with its error bound.
+    """
     layout = layout_of(spec)
 
     def read(first: int, count: int) -> Bytes:
         return data[first * layout.word_bytes : (first + count) * layout.word_bytes]
 
-    view, _ = survey(spec, read, pipeline.chunk_words(layout), lambda words: None)
-    model = pipeline.fit(view, epsilon)
-    if pipeline.head_length(model) + model.estimated_bits // 8 >= data.size:
+    view, _ = survey(spec, read, choices[0][0].chunk_words(layout), lambda words: None)
+    fitted = [(pipeline, pipeline.fit(view, epsilon)) for pipeline, epsilon in choices]
+    expected = [
+        pipeline.head_length(model) + model.estimated_bits // 8 for pipeline, model in fitted
+    ]
+    if min(expected) >= data.size:
         return None
+    pipeline, model = fitted[expected.index(min(expected))]
     blocks = []
     step = SPAN_CHUNKS * model.chunk_words
     for first in range(0, layout.words, step):
@@ -52,7 +68,7 @@ def encode_tensor(
         blocks.append(block)
     head = pipeline.write_head(model, np.concatenate([block.directory for block in blocks]))
     size = len(head) + sum(block.coded.size for block in blocks)
-    return Coded(spec, size, head, blocks) if size < data.size else None
+    return (pipeline, Coded(spec, size, head, blocks)) if size < data.size else None
 
 
 def decode_tensor(pipeline: Pipeline, coded: Coded) -> list[Bytes]:

@@ -50,6 +50,7 @@ def inspect_header(path: Path) -> HeaderReport:
             epsilon=manifest.epsilon,
             source_bytes=manifest.source.size,
             source_sha256=manifest.source_sha256,
+            restored_sha256=manifest.expected_sha256,
             source_header_bytes=len(manifest.source.header),
             pipelines=manifest.pipelines,
             metadata=metadata_of(manifest.source),
@@ -70,6 +71,7 @@ def _plain(path: Path, index: ContainerIndex) -> HeaderReport:
         epsilon=0.0,
         source_bytes=index.size,
         source_sha256="",
+        restored_sha256="",
         source_header_bytes=len(index.header),
         pipelines=(),
         metadata=metadata_of(index),
@@ -151,8 +153,8 @@ def _histogram(model: Model, counts: NDArray[np.int64]) -> tuple[tuple[str, int]
         starts = range(0, 1 << bits, step)
         labels = [f"{k}-{k + step - 1}" if step > 1 else str(k) for k in starts]
         return tuple((label, int(n)) for label, n in zip(labels, groups, strict=True))
-    if model.levels is not None:
-        labels = [*_level_labels(model.levels), "kept"]
+    if model.bounded:
+        labels = [*_level_labels(model.bounded.form), "kept"]
         return tuple((label, int(n)) for label, n in zip(labels, counts, strict=False))
     merged = 1 << model.top_bits
     used = (model.window + (model.window < 1 << model.layout.exponent_bits)) * merged

@@ -70,7 +70,10 @@ class OperationReport:
 
 @dataclass(frozen=True, slots=True)
 class HeaderReport:
-    """What ``inspect header`` shows. For a file Unweight did not write, ``format_version`` is 0."""
+    """What ``inspect header`` shows. For a file Unweight did not write, ``format_version`` is 0.
+
+    ``source_sha256`` and ``restored_sha256`` are as in ``FileReport``.
+    """
 
     path: str
     container: str
@@ -83,6 +86,7 @@ class HeaderReport:
     epsilon: float
     source_bytes: int
     source_sha256: str
+    restored_sha256: str
     source_header_bytes: int
     pipelines: tuple[dict[str, Any], ...]
     metadata: dict[str, str]

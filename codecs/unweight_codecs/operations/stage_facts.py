@@ -6,10 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs.archive.reader import CodedHead
-from unweight_codecs.codec import SCALE_UNITS, LevelForm, LowRank, Model
+from unweight_codecs.bounded import Bounded
+from unweight_codecs.codec import SCALE_UNITS, SLOTS_IN_ORDER, Model
 from unweight_codecs.entropy import frequencies
-from unweight_codecs.kernels.base import ALPHABET
+from unweight_codecs.kernels.base import ALPHABET, LevelForm, LowRank
 from unweight_codecs.operations.report import TensorReport
+from unweight_codecs.pipeline import Pipeline
+from unweight_codecs.quantise.tables import TABLES
+from unweight_codecs.stages.level_grid import LevelGrid
 
 Facts = dict[str, str | int | float]
 
@@ -28,8 +32,8 @@ def facts_of(
             "words per chunk": model.chunk_words,
             "head bytes": head.head_bytes,
         }
-    if model.levels is not None:
-        return _bounded(slot, model, model.levels, counts, row)
+    if model.bounded:
+        return _bounded(slot, head, model.bounded, counts, row)
     return _exact(slot, model, counts)
 
 
@@ -67,39 +71,47 @@ def _classes(model: Model) -> Facts:
 
 
 def _bounded(
-    slot: str, model: Model, form: LevelForm, counts: NDArray[np.int64], row: TensorReport
+    slot: str, head: CodedHead, bounded: Bounded, counts: NDArray[np.int64], row: TensorReport
 ) -> Facts:
+    model, form = head.model, bounded.form
     if slot == "outlier":
         kept = int(counts[form.limit :].sum())
         return {"kept words": kept, "kept share": _share(kept, model)}
     if slot == "grid":
         return {
-            "levels": "equally spaced" if form.table is None else f"a table of {form.limit}",
+            "levels": _levels(form, head.pipeline),
             "symbols (limit)": form.limit,
             "low bits": form.low_bits,
             **_tables(model),
         }
     if slot == "tile_svd":
-        return _factors(model.low_rank) if model.low_rank is not None else {"rank": 0}
+        return _factors(bounded.factors) if bounded.factors else {"rank": 0}
     if slot == "bound":
-        return _errors(model, row)
+        return _errors(bounded.steps, row)
     return {}
+
+
+def _levels(form: LevelForm, pipeline: Pipeline) -> str:
+    if form.table is not None:
+        return f"a table of {form.limit}"
+    grid = pipeline.stages[SLOTS_IN_ORDER.index("grid")]
+    if isinstance(grid, LevelGrid) and grid.spacing in TABLES:
+        return f"equally spaced: no table by {grid.spacing} keeps the bound"
+    return "equally spaced"
 
 
 def _factors(factors: LowRank) -> Facts:
     height, width = factors.tile
     down, across, rank = factors.weights.shape
-    size = factors.left.nbytes + factors.right.nbytes + factors.weights.nbytes
     return {
         "rank": rank,
         "tile": f"{height} x {width}",
         "tiles": down * across,
-        "factor bytes before zstd": size,
+        "factor bytes before zstd": factors.nbytes,
     }
 
 
-def _errors(model: Model, row: TensorReport) -> Facts:
-    steps = model.steps if model.steps is not None else np.zeros(0, np.float32)
+def _errors(steps: NDArray[np.float32], row: TensorReport) -> Facts:
     used = steps[steps > 0]
     return {
         "error allowed": f"{row.epsilon:g}",

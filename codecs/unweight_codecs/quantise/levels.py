@@ -46,7 +46,7 @@ def quantise(
     Those that are ``kept``, no numbers or off the grid escape.
     """
     active = kernels()
-    if isinstance(active, NativeKernels) and form.table is None:
+    if isinstance(active, NativeKernels):
         return active.quantise(words, dtype, kept, step, form, prediction)
     values = values_of(words, dtype)
     escaped = ~np.isfinite(values) if kept is None else ~np.isfinite(values) | kept

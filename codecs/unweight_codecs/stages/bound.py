@@ -25,7 +25,7 @@ class Bound(Stage):
     def __post_init__(self) -> None:
         if self.epsilon != 0:
             raise UsageError(
-                f"stage bound: epsilon must be 0, not {self.epsilon!r}",
+                f"stage {self.label()}: epsilon must be 0, not {self.epsilon!r}",
                 hint="--epsilon allows an error, by stages of its own",
             )
 

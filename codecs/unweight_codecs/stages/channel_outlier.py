@@ -30,13 +30,13 @@ class ChannelOutlier(Stage):
 
     def __post_init__(self) -> None:
         if type(self.tau) not in (int, float) or not 0 <= self.tau <= _LARGEST_TAU:
-            raise UsageError(f"stage {self.name}: tau must be 0 to 1000000, not {self.tau!r}")
+            raise UsageError(f"stage {self.label()}: tau must be 0 to 1000000, not {self.tau!r}")
 
     def fit(self, tensor: TensorView, model: Model) -> None:
         """Measure every channel; what is beyond tau of them is decided word by word."""
         if self.tau:
-            model.tau = self.tau
-            model.row_deviations = _deviations(tensor)
+            guide = model.on_levels.guide
+            guide.tau, guide.row_deviations = self.tau, _deviations(tensor)
 
     def write(self, model: Model) -> bytes:
         """Write an empty section: the symbols say which words were kept."""

@@ -46,9 +46,9 @@ class Grid(Stage):
 
     def __post_init__(self) -> None:
         bits = HISTOGRAM_MANTISSA_BITS
-        check_setting(self.name, "mantissa_bits", self.mantissa_bits, AUTO, bits)
-        check_setting(self.name, "max_mantissa_bits", self.max_mantissa_bits, 0, bits)
-        check_setting(self.name, "tables", self.tables, 1, MAX_TABLES)
+        check_setting(self, "mantissa_bits", self.mantissa_bits, AUTO, bits)
+        check_setting(self, "max_mantissa_bits", self.max_mantissa_bits, 0, bits)
+        check_setting(self, "tables", self.tables, 1, MAX_TABLES)
 
     def fit(self, tensor: TensorView, model: Model) -> None:
         """Choose m by size, then fit the tables of the symbols and of the planes."""

@@ -1,6 +1,7 @@
 """CDF histogram grid with an error bound: words become levels, and only the level is kept."""
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,13 +12,14 @@ from unweight_codecs.entropy import frequencies
 from unweight_codecs.errors import IntegrityError, UsageError
 from unweight_codecs.kernels import buffers
 from unweight_codecs.kernels.base import LevelForm, padded
-from unweight_codecs.quantise.forms import SPACINGS
+from unweight_codecs.quantise.chunks import Step, chunk_of, encode_chunk
 from unweight_codecs.quantise.levels import LARGEST_LEVEL, dequantise
-from unweight_codecs.quantise.steps import Step, chunk_of, encode_chunk
+from unweight_codecs.quantise.tables import TABLES
 from unweight_codecs.quantise.values import FLOATS
 
 MAX_TABLES = 64
 AUTO = "auto"
+SPACINGS = ("uniform", *TABLES, AUTO)
 _EQUAL, _TABLE = 0, 1
 _SECTION = struct.Struct("<BBB")
 _NO_BYTES = np.zeros(0, np.uint8)
@@ -26,6 +28,9 @@ _NO_BYTES = np.zeros(0, np.uint8)
 @dataclass(frozen=True)
 class LevelGrid(Stage):
     """Chooses levels: equally spaced, at equal steps of the CDF, or Lloyd-Max.
+
+    A table of levels has at most 254. Where these do not keep the error bound of a tensor, its
+    levels are equally spaced, even if a table was asked for.
 
     Attributes:
         spacing: ``"uniform"``, ``"cdf"``, ``"lloyd"``, or ``"auto"`` for the smallest result.
@@ -41,16 +46,17 @@ class LevelGrid(Stage):
     def __post_init__(self) -> None:
         if self.spacing not in (AUTO, *SPACINGS):
             names = ", ".join((AUTO, *SPACINGS))
-            raise UsageError(f"stage {self.name}: spacing must be one of {names}")
-        check_setting(self.name, "tables", self.tables, 1, MAX_TABLES)
+            raise UsageError(f"stage {self.label()}: spacing must be one of {names}")
+        check_setting(self, "tables", self.tables, 1, MAX_TABLES)
 
     def fit(self, tensor: TensorView, model: Model) -> None:
         """Say which grids to try; the error bound decides the steps, and the sizes the grid."""
-        model.spacing, model.most_tables = self.spacing, self.tables
+        guide = model.on_levels.guide
+        guide.spacing, guide.tables = self.spacing, self.tables
 
     def write(self, model: Model) -> bytes:
         """Write u8 low bits, u8 limit, u8 whether a table of i32 levels follows, then tables."""
-        form = _form(model)
+        form = model.on_levels.form
         parts = [_SECTION.pack(form.low_bits, form.limit, _EQUAL if form.table is None else _TABLE)]
         if form.table is not None:
             parts.append(form.table.astype("<i4").tobytes())
@@ -80,61 +86,51 @@ class LevelGrid(Stage):
         model.tables["symbol"], at = frequencies.parse(section, at + 1, number)
         if at != len(section):
             raise IntegrityError("the grid section has a wrong size")
-        model.levels = LevelForm(low_bits, limit, table)
+        model.on_levels.form = LevelForm(low_bits, limit, table)
 
     def encode(self, block: Block, model: Model) -> None:
         """``words`` → ``symbol``, ``low`` and ``escape``."""
-        form, steps = _form(model), _steps(model)
-        sizes = steps if model.step_sizes is None else model.step_sizes
+        bounded, size = model.on_levels, model.layout.word_bytes
+        sizes = bounded.steps if bounded.guide.step_sizes is None else bounded.guide.step_sizes
         symbols = buffers.empty(padded(block.count))
         low, escapes = [], []
-        size = model.layout.word_bytes
-        for at in range(0, block.count, model.chunk_words):
-            number = (block.first_word + at) // model.chunk_words
-            end = min(at + model.chunk_words, block.count)
-            prediction = block.prediction[at:end] if block.prediction is not None else None
-            chunk = chunk_of(block.words[at * size : end * size], number, model, prediction)
-            coded = encode_chunk(chunk, Step(sizes[number], steps[number]), form)
-            symbols[at:end] = coded.symbols
+        for number, span in _chunks(block, model):
+            prediction = None if block.prediction is None else block.prediction[span]
+            words = block.words[span.start * size : span.stop * size]
+            chunk = chunk_of(words, number, model, prediction)
+            coded = encode_chunk(chunk, Step(sizes[number], bounded.steps[number]), bounded.form)
+            symbols[span] = coded.symbols
             low.append(coded.low)
             escapes.append(coded.escapes)
         block.streams["symbol"] = symbols
-        if form.low_bits:
+        if bounded.form.low_bits:
             block.streams["low"] = np.concatenate(low)
         block.streams["escape"] = np.concatenate(escapes)
+        block.escape_counts = np.array([part.size // size for part in escapes], np.uint64)
 
     def decode(self, block: Block, model: Model) -> None:
         """Undo ``encode``, as far as the levels allow."""
-        form, steps = _form(model), _steps(model)
+        bounded, size, used = model.on_levels, model.layout.word_bytes, 0
         symbols, escapes = block.streams.pop("symbol"), block.streams.pop("escape")
         low = block.streams.pop("low", _NO_BYTES)
-        size, used = model.layout.word_bytes, 0
-        for at in range(0, block.count, model.chunk_words):
-            number = (block.first_word + at) // model.chunk_words
-            end = min(at + model.chunk_words, block.count)
-            part = symbols[at:end]
-            kept = int(np.count_nonzero(part >= form.limit)) * size
-            prediction = block.prediction[at:end] if block.prediction is not None else None
+        for number, span in _chunks(block, model):
+            part = symbols[span]
+            kept = int(np.count_nonzero(part >= bounded.form.limit)) * size
             dequantise(
                 part,
-                low[at:end],
+                low[span],
                 escapes[used : used + kept],
-                steps[number],
-                form,
+                bounded.steps[number],
+                bounded.form,
                 model.spec.dtype,
-                prediction,
-                block.words[at * size : end * size],
+                None if block.prediction is None else block.prediction[span],
+                block.words[span.start * size : span.stop * size],
             )
             used += kept
 
 
-def _form(model: Model) -> LevelForm:
-    if model.levels is None:
-        raise IntegrityError("a tensor on a grid without a grid")
-    return model.levels
-
-
-def _steps(model: Model) -> "np.typing.NDArray[np.float32]":
-    if model.steps is None:
-        raise IntegrityError("a tensor on a grid without steps")
-    return model.steps
+def _chunks(block: Block, model: Model) -> Iterator[tuple[int, slice]]:
+    """Yield the number of every chunk of a block, and which of the block's words it has."""
+    first = block.first_word // model.chunk_words
+    for number, at in enumerate(range(0, block.count, model.chunk_words), first):
+        yield number, slice(at, min(at + model.chunk_words, block.count))

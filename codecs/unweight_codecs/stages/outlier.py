@@ -31,7 +31,7 @@ class Outlier(Stage):
     slot: ClassVar[str] = "outlier"
 
     def __post_init__(self) -> None:
-        check_setting(self.name, "base", self.base, AUTO, LARGEST_BASE)
+        check_setting(self, "base", self.base, AUTO, LARGEST_BASE)
 
     def fit(self, tensor: TensorView, model: Model) -> None:
         """Choose the window from the exponent histogram."""

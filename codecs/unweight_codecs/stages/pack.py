@@ -39,7 +39,7 @@ class Pack(Stage):
     slot: ClassVar[str] = "pack"
 
     def __post_init__(self) -> None:
-        check_setting(self.name, "chunk_log2", self.chunk_log2, MIN_CHUNK_LOG2, MAX_CHUNK_LOG2)
+        check_setting(self, "chunk_log2", self.chunk_log2, MIN_CHUNK_LOG2, MAX_CHUNK_LOG2)
 
     def chunk_words(self, layout: WordLayout) -> int:
         """Return the words per chunk for a tensor, a multiple of 128.

@@ -6,12 +6,18 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from unweight_codecs.codec import Block, LowRank, Model, Stage, TensorView, check_setting
+from unweight_codecs.codec import Block, Model, Stage, TensorView, check_setting
 from unweight_codecs.entropy import zstd
 from unweight_codecs.errors import IntegrityError
+from unweight_codecs.kernels.base import LowRank
 from unweight_codecs.layouts import WordLayout
 from unweight_codecs.quantise.levels import LARGEST_STEP, SMALLEST_STEP
-from unweight_codecs.quantise.low_rank import MAX_RANK, factorise, prediction_of
+from unweight_codecs.quantise.low_rank import (
+    MAX_RANK,
+    components_of,
+    in_integers,
+    prediction_of,
+)
 from unweight_codecs.quantise.values import values_of
 
 if TYPE_CHECKING:
@@ -40,8 +46,8 @@ class TileLowRank(Stage):
     slot: ClassVar[str] = "tile_svd"
 
     def __post_init__(self) -> None:
-        check_setting(self.name, "rank", self.rank, 0, MAX_RANK)
-        check_setting(self.name, "tile", self.tile, 0, MAX_TILE)
+        check_setting(self, "rank", self.rank, 0, MAX_RANK)
+        check_setting(self, "tile", self.tile, 0, MAX_TILE)
 
     def fit(self, tensor: TensorView, model: Model) -> None:
         """Factorise, and keep the rank whose energy is worth more bits than its factors take.
@@ -59,11 +65,16 @@ class TileLowRank(Stage):
         if energy == 0:
             return
         tile = (self.tile or rows, self.tile or columns)
-        best = 0.0
-        for rank in sorted({1, 2, 4, 8, self.rank}):
-            if rank > self.rank or _too_many(layout, tile, rank):
-                break
-            factors = factorise(matrix, tile, rank)
+        ranks = [
+            rank
+            for rank in sorted({1, 2, 4, 8, self.rank})
+            if rank <= self.rank and not _too_many(layout, tile, rank)
+        ]
+        if not ranks:
+            return
+        best, components = 0.0, components_of(matrix, tile, ranks[-1])
+        for rank in ranks:
+            factors = in_integers(components, rank)
             if factors is None or not SMALLEST_STEP <= float(factors.scale) <= LARGEST_STEP:
                 continue
             rest = matrix - prediction_of(factors, 0, layout.words, columns).reshape(rows, columns)
@@ -71,26 +82,27 @@ class TileLowRank(Stage):
             gain = -layout.words * np.log2(max(left, 1e-9)) / 2 - 8 * len(_section(factors))
             if gain <= best:
                 break
-            best, model.low_rank = gain, factors
+            best, model.on_levels.factors = gain, factors
 
     def write(self, model: Model) -> bytes:
         """Write u8 rank (0: off), then tile, scale, and three zstd frames of factors."""
-        return _OFF if model.low_rank is None else _section(model.low_rank)
+        factors = model.on_levels.factors
+        return _OFF if factors is None else _section(factors)
 
     def read(self, section: bytes, model: Model) -> None:
         """Restore the factors."""
         if section == _OFF:
             return
         try:
-            model.low_rank = _parse(section, model)
+            model.on_levels.factors = _parse(section, model)
         except (struct.error, ValueError) as error:
             raise IntegrityError(f"the tile_svd section is damaged: {error}") from None
 
     def prepare(self, block: Block, model: Model) -> None:
         """Add the predictions of the block's words."""
-        if model.low_rank is not None:
-            columns = model.layout.columns
-            block.prediction = prediction_of(model.low_rank, block.first_word, block.count, columns)
+        factors, columns = model.on_levels.factors, model.layout.columns
+        if factors is not None:
+            block.prediction = prediction_of(factors, block.first_word, block.count, columns)
 
     def encode(self, block: Block, model: Model) -> None:
         """Do nothing: the grid codes what the prediction leaves."""
@@ -110,7 +122,11 @@ def _too_many(layout: WordLayout, tile: tuple[int, int], rank: int) -> bool:
 def _section(factors: LowRank) -> bytes:
     frames = [
         zstd.compress(part.tobytes())
-        for part in (factors.weights.astype("<u2"), factors.left, factors.right)
+        for part in (
+            factors.weights.astype("<u2"),
+            factors.left,
+            factors.right.transpose(2, 0, 1),
+        )
     ]
     rank = factors.weights.shape[2]
     lengths = (len(frame) for frame in frames)
@@ -145,5 +161,6 @@ def _parse(section: bytes, model: Model) -> LowRank:
     weights = parts[0].astype(np.uint16)
     if weights.max() > 512:
         raise ValueError("impossible weights")
-    left, right = parts[1].astype(np.int8), parts[2].astype(np.int8)
+    left = np.ascontiguousarray(parts[1], np.int8)
+    right = np.ascontiguousarray(parts[2].transpose(1, 2, 0), np.int8)
     return LowRank((height, width), np.float32(scale), weights, left, right)

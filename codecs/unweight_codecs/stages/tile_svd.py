@@ -49,7 +49,7 @@ class TileSvd(Stage):
     slot: ClassVar[str] = "tile_svd"
 
     def __post_init__(self) -> None:
-        check_setting(self.name, "classes", self.classes, 1, MAX_CLASSES)
+        check_setting(self, "classes", self.classes, 1, MAX_CLASSES)
 
     def fit(self, tensor: TensorView, model: Model) -> None:
         """Fit scales and a table per class; change nothing if they cost more than they save."""

@@ -32,7 +32,7 @@ struct Tensor {
     u64 words, columns;
     u64 row_scales, column_scales, class_of_sum; /* a u8 each */
     u64 level_table;                             /* i32 each */
-    u64 weights, left, right;                    /* of low-rank factors: u16, i8, i8 */
+    u64 weights, left, right;                    /* of low-rank factors, as arrays of `LowRank` */
     u64 sm, nibbles, row_ptr, escapes;           /* of a palette, in the buffer of results */
     u32 tile_rows, tile_columns, across, down;
     float scale;

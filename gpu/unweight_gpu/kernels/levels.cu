@@ -28,10 +28,10 @@ __device__ float prediction_of(const Tensor &tensor, u64 at, const u8 *parameter
     const u64 a = i / tensor.tile_rows, b = j / tensor.tile_columns;
     const u16 *weights = (const u16 *)(parameters + tensor.weights) + (a * tensor.across + b) * rank;
     const signed char *left = (const signed char *)(parameters + tensor.left) + (i * tensor.across + b) * rank;
-    const signed char *right = (const signed char *)(parameters + tensor.right) + (j * tensor.down + a) * rank;
+    const signed char *right = (const signed char *)(parameters + tensor.right) + a * rank * tensor.columns + j;
     int sum = 0;
     for (u32 k = 0; k < rank; k++)
-        sum += (int)weights[k] * left[k] * right[k];
+        sum += (int)weights[k] * left[k] * right[k * tensor.columns];
     return __fmul_rn((float)sum, tensor.scale);
 }
 

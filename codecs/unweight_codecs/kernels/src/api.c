@@ -75,6 +75,26 @@ static uint32_t groups_of(const uw_segment *segment)
     return (segment->count + UW_GROUP - 1) / UW_GROUP;
 }
 
+/* Decodes one segment, or two where there are two of equal length: one[1] may be NULL. Returns how many were
+ * decoded, or 0 for damage. */
+static uint32_t decode_next(table_set *set, const uint8_t *coded, const uw_segment *const one[2],
+                            const uw_classes classes[2], uint8_t *const out[2])
+{
+    const uint32_t groups = groups_of(one[0]);
+    const uw_slot *table[2] = {table_set_get(set, one[0]->table), NULL};
+    if (!table[0])
+        return 0;
+    if (active->rans_decode_pair && one[1] && groups_of(one[1]) == groups &&
+        (table[1] = table_set_get(set, one[1]->table)) != NULL) {
+        const uint8_t *segment[2] = {coded + one[0]->offset, coded + one[1]->offset};
+        const size_t length[2] = {one[0]->length, one[1]->length};
+        return active->rans_decode_pair(segment, length, groups, table, classes, out) ? 0 : 2;
+    }
+    return active->rans_decode(coded + one[0]->offset, one[0]->length, groups, table[0], classes[0], out[0])
+               ? 0
+               : 1;
+}
+
 /* Decodes rANS segments into `out`, which has room up to the end of each segment's last group.
  * `class_of` (a byte for every 2^class_shift symbols, padded likewise, each below `tables`) selects a
  * table per symbol; NULL takes the segment's own table. `room` is for UW_SLOTS words per table.
@@ -89,28 +109,14 @@ UW_EXPORT int64_t uw_rans_decode(const uint8_t *coded, const uw_segment *segment
     int64_t status = 0;
     if (table_set_open(&set, frequencies, tables, class_of != NULL, UW_SLOTS, uw_decoding_table, room))
         status = -1;
-    for (uint32_t i = 0; i < count && status == 0; i++) {
-        const uw_segment *one = &segments[i], *two = i + 1 < count ? &segments[i + 1] : NULL;
-        const uint32_t groups = groups_of(one);
-        const uw_slot *table[2] = {table_set_get(&set, one->table), NULL};
-        if (!table[0]) {
-            status = 1 + (int64_t)i;
-            break;
-        }
-        uw_classes part[2] = {uw_classes_at(classes, one->start), classes};
-        if (active->rans_decode_pair && two && groups_of(two) == groups &&
-            (table[1] = table_set_get(&set, two->table)) != NULL) {
-            const uint8_t *segment[2] = {coded + one->offset, coded + two->offset};
-            const size_t length[2] = {one->length, two->length};
-            uint8_t *target[2] = {out + one->start, out + two->start};
-            part[1] = uw_classes_at(classes, two->start);
-            if (active->rans_decode_pair(segment, length, groups, table, part, target))
-                status = 1 + (int64_t)i;
-            i++;
-        } else if (active->rans_decode(coded + one->offset, one->length, groups, table[0], part[0],
-                                       out + one->start)) {
-            status = 1 + (int64_t)i;
-        }
+    for (uint32_t i = 0; i < count && status == 0;) {
+        const uw_segment *one = &segments[i], *two = i + 1 < count ? one + 1 : NULL;
+        const uint64_t second = two ? two->start : one->start;
+        const uw_classes part[2] = {uw_classes_at(classes, one->start), uw_classes_at(classes, second)};
+        const uint32_t done = decode_next(&set, coded, (const uw_segment *[]){one, two}, part,
+                                          (uint8_t *[]){out + one->start, out + second});
+        status = done ? 0 : 1 + (int64_t)i;
+        i += done;
     }
     table_set_close(&set);
     return status;
@@ -255,21 +261,105 @@ UW_EXPORT int64_t uw_decode16(const uint8_t *coded, const uw_chunk16 *chunks, ui
 }
 
 /* Puts words on equally spaced levels: see levels.inc.h. */
-UW_EXPORT void uw_quantise(const uint8_t *words, uint64_t count, uint32_t dtype, const uint8_t *kept, float step,
-                           uint32_t low_bits, uint32_t limit, int32_t bias, const float *prediction,
-                           uint8_t *symbols, uint8_t *low)
+UW_EXPORT void uw_quantise(const uint8_t *words, uint64_t count, const uint8_t *kept, const uw_levels *on,
+                           float step, const float *prediction, uint8_t *symbols, uint8_t *low)
 {
-    active->quantise(words, count, dtype, kept, step, low_bits, limit, bias, prediction, symbols, low);
+    active->quantise(words, count, kept, on, step, prediction, symbols, low);
 }
 
-/* Turns levels into words: see levels.inc.h. */
-UW_EXPORT int uw_dequantise(const uint8_t *symbols, const uint8_t *low, uint64_t count, uint32_t low_bits,
-                            uint32_t limit, int32_t bias, const int32_t *table, float step,
-                            const float *prediction, const uint8_t *escapes, uint64_t escape_count,
-                            uint32_t dtype, uint8_t *out)
+/* Puts words on the levels of a table: see levels.inc.h. */
+UW_EXPORT void uw_find_nearest(const uint8_t *words, uint64_t count, const uint8_t *kept, const uw_levels *on,
+                               float step, const float *prediction, const float *middles, uint8_t *symbols)
 {
-    return active->dequantise(symbols, low, count, low_bits, limit, bias, table, step, prediction, escapes,
-                              escape_count, dtype, out);
+    active->find_nearest(words, count, kept, on, step, prediction, middles, symbols);
+}
+
+/* Turns levels into words: see levels.inc.h. Returns -1 unless the symbols ask for exactly `kept_count`. */
+UW_EXPORT int uw_dequantise(const uint8_t *symbols, const uint8_t *low, uint64_t count, const uw_levels *levels,
+                            float step, const float *prediction, const uint8_t *kept, uint64_t kept_count,
+                            uint8_t *words)
+{
+    const int64_t used =
+        active->dequantise(symbols, low, count, levels, step, prediction, kept, kept_count, words);
+    return used == (int64_t)kept_count ? 0 : -1;
+}
+
+/* Words of one chunk from its symbols and coded parts; -1 unless they ask for all of its kept words. */
+static int words_of_chunk(const uint8_t *coded, const uw_level_chunk *chunk, const uw_levels *levels,
+                          const uint8_t *symbols, const float *prediction, uint8_t *words)
+{
+    enum { PART = 1 << 12 };
+    const size_t size = levels->dtype == UW_F32 ? 4 : 2;
+    const uint32_t count = chunk->symbol.count, width = levels->low_bits;
+    const uint64_t packed = ((uint64_t)count * width + 7) / 8;
+    uint8_t low[PART];
+    uint64_t used = 0;
+    for (uint32_t at = 0; at < count; at += PART) {
+        const uint32_t part = count - at < PART ? count - at : PART;
+        const uint64_t skipped = (uint64_t)at / 8 * width;
+        if (width)
+            active->unpack_bits(coded + chunk->low + skipped, packed - skipped, part, width, low);
+        const int64_t here = active->dequantise(symbols + at, low, part, levels, chunk->step,
+                                                prediction ? prediction + at : NULL,
+                                                coded + chunk->kept + used * size,
+                                                chunk->kept_count - used, words + at * size);
+        if (here < 0)
+            return -1;
+        used += (uint64_t)here;
+    }
+    return used == chunk->kept_count ? 0 : -1;
+}
+
+/* Words straight from the coded parts of chunks on levels, two at a time. `symbols` has room for two chunks
+ * of `most` symbols, a multiple of UW_GROUP; `room` is as for uw_rans_decode, `prediction` NULL or one for
+ * every word. Returns 0, or 1 + the index of the first damaged chunk. */
+UW_EXPORT int64_t uw_decode_levels(const uint8_t *coded, const uw_level_chunk *chunks, uint32_t count,
+                                   const uint16_t *frequencies, uint32_t tables, uint32_t *room,
+                                   const uw_levels *levels, const float *prediction, uint64_t most,
+                                   uint8_t *symbols, uint8_t *words)
+{
+    const size_t size = levels->dtype == UW_F32 ? 4 : 2;
+    const uw_classes none[2] = {{NULL, 0}, {NULL, 0}};
+    uint8_t *const out[2] = {symbols, symbols + most};
+    table_set set;
+    int64_t status = 0;
+    if (table_set_open(&set, frequencies, tables, 0, UW_SLOTS, uw_decoding_table, room))
+        status = -1;
+    for (uint32_t i = 0; i < count && status == 0;) {
+        const uw_segment *two = i + 1 < count ? &chunks[i + 1].symbol : NULL;
+        const uint32_t done =
+            decode_next(&set, coded, (const uw_segment *[]){&chunks[i].symbol, two}, none, out);
+        status = done ? 0 : 1 + (int64_t)i;
+        for (uint32_t k = 0; k < done && status == 0; k++, i++) {
+            const uint64_t first = chunks[i].symbol.start;
+            if (words_of_chunk(coded, &chunks[i], levels, out[k], prediction ? prediction + first : NULL,
+                               words + first * size))
+                status = 1 + (int64_t)i;
+        }
+    }
+    table_set_close(&set);
+    return status;
+}
+
+/* What low-rank factors predict for `count` words from word `first` of a matrix on. The rank is at most
+ * UW_MAX_RANK. */
+UW_EXPORT void uw_predict(const uw_factors *factors, uint64_t first, uint64_t count, float *out)
+{
+    const uint64_t columns = factors->columns, across = (columns + factors->width - 1) / factors->width;
+    const uint32_t rank = factors->rank;
+    int32_t left[UW_MAX_RANK];
+    for (uint64_t at = first, end = first + count, next; at < end; out += next - at, at = next) {
+        const uint64_t row = at / columns, column = at % columns;
+        const uint64_t down = row / factors->height, tile = column / factors->width;
+        const uint64_t stop = (tile + 1) * factors->width;
+        const uint16_t *weights = factors->weights + (down * across + tile) * rank;
+        next = row * columns + (stop < columns ? stop : columns);
+        next = next < end ? next : end;
+        for (uint32_t k = 0; k < rank; k++)
+            left[k] = factors->left[(row * across + tile) * rank + k] * weights[k];
+        active->predict(left, factors->right + down * rank * columns + column, columns, rank,
+                        factors->scale, next - at, out);
+    }
 }
 
 /* Measures what decoding has changed: see levels.inc.h. */

@@ -102,7 +102,9 @@ const uw_kernel uw_avx2 = {
     .pack_bits = pack_bits,
     .unpack_bits = unpack_bits,
     .quantise = quantise,
+    .find_nearest = find_nearest,
     .dequantise = dequantise,
+    .predict = predict,
     .squared_error = squared_error,
 };
 #endif

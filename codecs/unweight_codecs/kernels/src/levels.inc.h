@@ -4,48 +4,52 @@
 
 enum { BATCH = 1024 };
 
-/* To nearest, ties to even. The values are finite. */
-UW_TARGET UW_INLINE uint16_t bf16_of(float value)
+/* `yes` where `condition` is 1, `no` where it is 0, in a way that never is a branch: loops become vectors. */
+UW_TARGET UW_INLINE uint32_t chosen(uint32_t condition, uint32_t yes, uint32_t no)
+{
+    const uint32_t mask = 0u - condition;
+    return (yes & mask) | (no & ~mask);
+}
+
+UW_TARGET UW_INLINE uint32_t bits_of(float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+UW_TARGET UW_INLINE float value_of(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* To nearest, ties to even. The values are finite. */
+UW_TARGET UW_INLINE uint16_t bf16_of(float value)
+{
+    const uint32_t bits = bits_of(value);
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 /* To nearest, ties to even; too large ones become infinite. */
 UW_TARGET UW_INLINE uint16_t f16_of(float value)
 {
-    const float grid = 0.5f; /* adding it rounds what will be subnormal to a multiple of 2^-24 */
-    uint32_t bits, sign, half;
-    memcpy(&bits, &value, sizeof bits);
-    sign = bits >> 16 & 0x8000;
-    bits &= 0x7fffffff;
-    if (bits >= 0x47800000) { /* 2^16 */
-        half = 0x7c00;
-    } else if (bits < 0x38800000) { /* 2^-14 */
-        float magnitude;
-        memcpy(&magnitude, &bits, sizeof magnitude);
-        magnitude += grid;
-        memcpy(&half, &magnitude, sizeof half);
-        half -= 0x3f000000;
-    } else {
-        half = (bits - 0x38000000 + 0xfff + (bits >> 13 & 1)) >> 13;
-    }
+    const uint32_t sign = bits_of(value) >> 16 & 0x8000, bits = bits_of(value) & 0x7fffffff;
+    const uint32_t small = bits_of(fabsf(value) + 0.5f); /* rounds to a multiple of 2^-24 */
+    uint32_t half = (bits - 0x38000000 + 0xfff + (bits >> 13 & 1)) >> 13;
+    half = chosen(bits < 0x38800000, small - 0x3f000000, half); /* 2^-14: below, it is subnormal */
+    half = chosen(bits < 0x47800000, half, 0x7c00);             /* 2^16 */
     return (uint16_t)(sign | half);
 }
 
 UW_TARGET UW_INLINE float value_of_f16(uint16_t half)
 {
     const uint32_t exponent = half >> 10 & 31, mantissa = half & 0x3ff;
-    uint32_t bits = (uint32_t)(half & 0x8000) << 16;
-    float value;
-    if (exponent == 0) { /* mantissa * 2^-24, whatever the processor does with subnormals */
-        value = (float)mantissa * 0x1p-24f;
-        return half & 0x8000 ? -value : value;
-    }
-    bits |= mantissa << 13 | (exponent == 31 ? 255u : exponent + 112) << 23;
-    memcpy(&value, &bits, sizeof value);
-    return value;
+    /* Where the exponent is 0, mantissa * 2^-24, whatever the processor does with subnormals. */
+    const uint32_t small = bits_of((float)(int32_t)mantissa * 0x1p-24f);
+    const uint32_t normal = mantissa << 13 | (exponent + chosen(exponent == 31, 224, 112)) << 23;
+    return value_of(chosen(exponent == 0, small, normal) | (uint32_t)(half & 0x8000) << 16);
 }
 
 /* Values of `count` words, at most BATCH. */
@@ -68,15 +72,16 @@ UW_TARGET UW_INLINE void values_of(const uint8_t *words, uint64_t count, uint32_
     memcpy(values, bits, count * sizeof *values);
 }
 
-/* Puts `count` words on equally spaced levels. What `kept` marks (NULL: nothing), what is no number and
+/* Puts `count` words on equally spaced levels. What `kept` marks with 1 (NULL: nothing), what is no number and
  * what the levels do not reach gets the symbol `limit`. */
-UW_TARGET static void quantise(const uint8_t *words, uint64_t count, uint32_t dtype, const uint8_t *kept, float step,
-                           uint32_t low_bits, uint32_t limit, int32_t bias, const float *prediction,
-                           uint8_t *symbols, uint8_t *low)
+UW_TARGET static void quantise(const uint8_t *words, uint64_t count, const uint8_t *kept,
+                               const uw_levels *on, float step, const float *prediction,
+                               uint8_t *symbols, uint8_t *low)
 {
+    const uint32_t dtype = on->dtype, low_bits = on->low_bits, limit = on->limit;
     const size_t size = dtype == UW_F32 ? 4 : 2;
     const float nearest = 0x1.8p23f; /* adding it leaves no room for a fraction */
-    const float reach = (float)(limit << low_bits), offset = (float)bias;
+    const float reach = (float)(limit << low_bits), offset = (float)on->bias;
     const uint32_t mask = (1u << low_bits) - 1;
     for (uint64_t at = 0; at < count; at += BATCH) {
         const uint64_t part = count - at < BATCH ? count - at : BATCH;
@@ -90,22 +95,48 @@ UW_TARGET static void quantise(const uint8_t *words, uint64_t count, uint32_t dt
             const float scaled = values[i] / step;
             /* Not true of what is no number, nor of what is too large to be rounded this way. */
             const uint32_t near = (scaled > -0x1p22f) & (scaled < 0x1p22f);
-            const float level = (near ? scaled : -0x1p22f) + nearest - nearest + offset;
+            const float bounded = value_of(chosen(near, bits_of(scaled), bits_of(-0x1p22f)));
+            const float level = bounded + nearest - nearest + offset;
             inside[i] = (level >= 0) & (level < reach);
-            levels[i] = (uint32_t)(int32_t)(inside[i] ? level : 0);
+            levels[i] = chosen(inside[i], (uint32_t)(int32_t)level, 0);
         }
         for (uint64_t i = 0; i < part; i++)
-            symbols[at + i] = (uint8_t)(inside[i] ? levels[i] >> low_bits : limit);
+            symbols[at + i] = (uint8_t)chosen(inside[i], levels[i] >> low_bits, limit);
         if (low_bits)
             for (uint64_t i = 0; i < part; i++)
                 low[at + i] = (uint8_t)(levels[i] & mask);
-        if (kept)
+        for (uint64_t i = 0; kept && i < part; i++)
+            symbols[at + i] = (uint8_t)chosen(kept[at + i], limit, symbols[at + i]);
+        for (uint64_t i = 0; kept && low_bits && i < part; i++)
+            low[at + i] = (uint8_t)chosen(kept[at + i], 0, low[at + i]);
+    }
+}
+
+/* Puts `count` words on the nearest levels of a table: the symbol is how many of `middles`, `limit` - 1 of
+ * them, a word is above. What `kept` marks with 1 and what is no number gets the symbol `limit`. */
+UW_TARGET static void find_nearest(const uint8_t *words, uint64_t count, const uint8_t *kept,
+                                   const uw_levels *on, float step, const float *prediction,
+                                   const float *middles, uint8_t *symbols)
+{
+    const size_t size = on->dtype == UW_F32 ? 4 : 2;
+    for (uint64_t at = 0; at < count; at += BATCH) {
+        const uint64_t part = count - at < BATCH ? count - at : BATCH;
+        float values[BATCH];
+        uint32_t finite[BATCH], found[BATCH] = {0};
+        values_of(words + at * size, part, on->dtype, values);
+        for (uint64_t i = 0; i < part; i++)
+            finite[i] = fabsf(values[i]) < INFINITY;
+        for (uint64_t i = 0; prediction && i < part; i++)
+            values[i] -= prediction[at + i];
+        for (uint64_t i = 0; i < part; i++)
+            values[i] /= step;
+        for (uint32_t k = 0; k + 1 < on->limit; k++)
             for (uint64_t i = 0; i < part; i++)
-                if (kept[at + i]) {
-                    symbols[at + i] = (uint8_t)limit;
-                    if (low_bits)
-                        low[at + i] = 0;
-                }
+                found[i] += values[i] > middles[k];
+        for (uint64_t i = 0; i < part; i++)
+            symbols[at + i] = (uint8_t)chosen(finite[i], found[i], on->limit);
+        for (uint64_t i = 0; kept && i < part; i++)
+            symbols[at + i] = (uint8_t)chosen(kept[at + i], on->limit, symbols[at + i]);
     }
 }
 
@@ -114,12 +145,13 @@ UW_TARGET static void quantise(const uint8_t *words, uint64_t count, uint32_t dt
 UW_TARGET static int squared_error(const uint8_t *original, const uint8_t *decoded, uint64_t count, uint32_t dtype,
                                double sums[3])
 {
+    enum { SUMS = 32 }; /* at once: as sums must not be reordered, the compiler cannot split one */
     const size_t size = dtype == UW_F32 ? 4 : 2;
+    double squares[SUMS] = {0}, errors[SUMS] = {0}, most[SUMS] = {0};
     double square = 0, error = 0, largest = 0;
     for (uint64_t at = 0; at < count; at += BATCH) {
         const uint64_t part = count - at < BATCH ? count - at : BATCH;
         float before[BATCH], after[BATCH];
-        double squares[8] = {0}, errors[8] = {0}, most[8] = {0};
         values_of(original + at * size, part, dtype, before);
         values_of(decoded + at * size, part, dtype, after);
         int finite = 1;
@@ -132,21 +164,21 @@ UW_TARGET static int squared_error(const uint8_t *original, const uint8_t *decod
                 return -1;
             before[i] = after[i] = 0;
         }
-        for (uint64_t i = part; i < (part + 7) / 8 * 8; i++)
+        for (uint64_t i = part; i % SUMS; i++)
             before[i] = after[i] = 0;
-        for (uint64_t i = 0; i < part; i += 8)
-            for (int k = 0; k < 8; k++) {
+        for (uint64_t i = 0; i < part; i += SUMS)
+            for (int k = 0; k < SUMS; k++) {
                 const double value = before[i + k], difference = (double)after[i + k] - value;
                 const double magnitude = fabs(difference);
                 squares[k] += value * value;
                 errors[k] += difference * difference;
                 most[k] = magnitude > most[k] ? magnitude : most[k];
             }
-        for (int k = 0; k < 8; k++) {
-            square += squares[k];
-            error += errors[k];
-            largest = most[k] > largest ? most[k] : largest;
-        }
+    }
+    for (int k = 0; k < SUMS; k++) {
+        square += squares[k];
+        error += errors[k];
+        largest = most[k] > largest ? most[k] : largest;
     }
     sums[0] = square;
     sums[1] = error;
@@ -154,57 +186,110 @@ UW_TARGET static int squared_error(const uint8_t *original, const uint8_t *decod
     return 0;
 }
 
-/* Puts the words of escaped symbols where they belong; -1 unless there are exactly `count` of them. */
-UW_TARGET static int put_escapes(const uint8_t *symbols, uint64_t words, uint32_t limit, const uint8_t *escapes,
-                       uint64_t count, size_t size, uint8_t *out)
+/* Puts kept words where their symbols are. Returns how many there are, or -1 when `kept_count` is too few. */
+UW_TARGET static int64_t put_kept(const uint8_t *symbols, uint64_t count, uint32_t limit, const uint8_t *kept,
+                                  uint64_t kept_count, size_t size, uint8_t *words)
 {
+    enum { RUN = 64 };
     uint64_t used = 0;
-    for (uint64_t i = 0; i < words; i++) {
-        if (symbols[i] < limit)
+    for (uint64_t at = 0; at < count; at += RUN) {
+        const uint64_t end = count - at < RUN ? count : at + RUN;
+        uint8_t largest = 0xff;
+        if (end == at + RUN) { /* kept words are rare: mostly this is all */
+            largest = 0;
+            for (int i = 0; i < RUN; i++)
+                largest = symbols[at + i] > largest ? symbols[at + i] : largest;
+        }
+        if (largest < limit)
             continue;
-        if (used == count)
-            return -1;
-        memcpy(out + i * size, escapes + used++ * size, size);
+        for (uint64_t i = at; i < end; i++) {
+            if (symbols[i] < limit)
+                continue;
+            if (used == kept_count)
+                return -1;
+            memcpy(words + i * size, kept + used++ * size, size);
+        }
     }
-    return used == count ? 0 : -1;
+    return (int64_t)used;
 }
 
-/* Decodes `count` words of `dtype` (0 BF16, 1 F16, 2 F32): level times step, plus the prediction unless
- * that is NULL. The level of symbol s is table[s], or without a table s << low_bits | low, less `bias`.
- * The table has 256 entries. Returns -1 unless the symbols ask for exactly `escape_count` escapes. */
-UW_TARGET static int dequantise(const uint8_t *symbols, const uint8_t *low, uint64_t count, uint32_t low_bits,
-                            uint32_t limit, int32_t bias, const int32_t *table, float step,
-                            const float *prediction, const uint8_t *escapes, uint64_t escape_count,
-                            uint32_t dtype, uint8_t *out)
+/* The float32 products of `count` levels, at most BATCH, and the step. `products` are those of a table of
+ * levels; NULL where they are equally spaced. */
+UW_TARGET UW_INLINE void products_of(const uint8_t *symbols, const uint8_t *low, uint64_t count,
+                                     const uw_levels *levels, float step, const float *products,
+                                     float *restrict values)
 {
-    const size_t size = dtype == UW_F32 ? 4 : 2;
+    const uint32_t low_bits = levels->low_bits;
+    const int32_t bias = levels->bias;
+    if (products)
+        for (uint64_t i = 0; i < count; i++)
+            values[i] = products[symbols[i]];
+    else if (low_bits)
+        for (uint64_t i = 0; i < count; i++)
+            values[i] = (float)(((int32_t)symbols[i] << low_bits | low[i]) - bias) * step;
+    else
+        for (uint64_t i = 0; i < count; i++)
+            values[i] = (float)((int32_t)symbols[i] - bias) * step;
+}
+
+/* Rounds `count` values to words. */
+UW_TARGET UW_INLINE void round_to_words(const float *values, uint64_t count, uint32_t dtype,
+                                        uint8_t *restrict words)
+{
+    if (dtype == UW_F32)
+        memcpy(words, values, count * sizeof *values);
+    else if (dtype == UW_BF16)
+        for (uint64_t i = 0; i < count; i++) {
+            const uint16_t half = bf16_of(values[i]);
+            memcpy(words + 2 * i, &half, sizeof half);
+        }
+    else
+        for (uint64_t i = 0; i < count; i++) {
+            const uint16_t half = f16_of(values[i]);
+            memcpy(words + 2 * i, &half, sizeof half);
+        }
+}
+
+/* Decodes `count` words: level times step, plus the prediction unless that is NULL, or a kept word where the
+ * symbol says so. Returns how many were kept, or -1 when there are fewer than the symbols ask for. */
+UW_TARGET static int64_t dequantise(const uint8_t *symbols, const uint8_t *low, uint64_t count,
+                                    const uw_levels *levels, float step, const float *prediction,
+                                    const uint8_t *kept, uint64_t kept_count, uint8_t *words)
+{
+    const size_t size = levels->dtype == UW_F32 ? 4 : 2;
+    float products[UW_ALPHABET];
+    uint64_t used = 0;
+    for (int s = 0; s < UW_ALPHABET && levels->table; s++)
+        products[s] = (float)levels->table[s] * step;
     for (uint64_t at = 0; at < count; at += BATCH) {
         const uint64_t part = count - at < BATCH ? count - at : BATCH;
         float values[BATCH];
-        uint16_t halves[BATCH];
-        if (table)
-            for (uint64_t i = 0; i < part; i++)
-                values[i] = (float)table[symbols[at + i]] * step;
-        else if (low_bits)
-            for (uint64_t i = 0; i < part; i++)
-                values[i] = (float)(((int32_t)symbols[at + i] << low_bits | low[at + i]) - bias) * step;
-        else
-            for (uint64_t i = 0; i < part; i++)
-                values[i] = (float)((int32_t)symbols[at + i] - bias) * step;
-        if (prediction)
-            for (uint64_t i = 0; i < part; i++)
-                values[i] += prediction[at + i];
-        if (dtype == UW_F32) {
-            memcpy(out + at * size, values, part * size);
-            continue;
-        }
-        if (dtype == UW_BF16)
-            for (uint64_t i = 0; i < part; i++)
-                halves[i] = bf16_of(values[i]);
-        else
-            for (uint64_t i = 0; i < part; i++)
-                halves[i] = f16_of(values[i]);
-        memcpy(out + at * size, halves, part * size);
+        products_of(symbols + at, low + at, part, levels, step, levels->table ? products : NULL, values);
+        for (uint64_t i = 0; i < part && prediction; i++)
+            values[i] += prediction[at + i];
+        round_to_words(values, part, levels->dtype, words + at * size);
+        const int64_t here = put_kept(symbols + at, part, levels->limit, kept + used * size,
+                                      kept_count - used, size, words + at * size);
+        if (here < 0)
+            return -1;
+        used += (uint64_t)here;
     }
-    return put_escapes(symbols, count, limit, escapes, escape_count, size, out);
+    return (int64_t)used;
+}
+
+/* Predictions of `count` words of a row: scale times the sum over k of left[k] * right[k * stride + i]. */
+UW_TARGET static void predict(const int32_t *left, const int8_t *right, uint64_t stride, uint32_t rank,
+                              float scale, uint64_t count, float *out)
+{
+    for (uint64_t at = 0; at < count; at += BATCH) {
+        const uint64_t part = count - at < BATCH ? count - at : BATCH;
+        int32_t sums[BATCH] = {0};
+        for (uint32_t k = 0; k < rank; k++) {
+            const int8_t *row = right + k * stride + at;
+            for (uint64_t i = 0; i < part; i++)
+                sums[i] += left[k] * row[i];
+        }
+        for (uint64_t i = 0; i < part; i++)
+            out[at + i] = (float)sums[i] * scale;
+    }
 }

@@ -110,6 +110,8 @@ const uw_kernel uw_portable = {
     .pack_bits = pack_bits,
     .unpack_bits = unpack_bits,
     .quantise = quantise,
+    .find_nearest = find_nearest,
     .dequantise = dequantise,
+    .predict = predict,
     .squared_error = squared_error,
 };

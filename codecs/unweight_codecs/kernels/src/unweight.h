@@ -26,6 +26,7 @@ enum {
     UW_STATE_LOW = 1 << 16,  /* states live in [2^16, 2^32) */
     UW_ALPHABET = 256,
     UW_STATE_BYTES = 4 * UW_LANES,
+    UW_MAX_RANK = 16,        /* of low-rank factors */
     UW_UNFUSED = 1,          /* status of a fused kernel that declines its input */
     UW_DECLINED = -1         /* the same, of an exported function */
 };
@@ -57,6 +58,35 @@ UW_INLINE uw_classes uw_classes_at(uw_classes classes, size_t at)
 
 /* Dtypes of the error-bounded mode. */
 enum { UW_BF16 = 0, UW_F16 = 1, UW_F32 = 2 };
+
+/* How the words of a tensor lie on levels. */
+typedef struct {
+    uint32_t dtype;
+    uint32_t low_bits;      /* of a level, below its symbol: 0 to 8 */
+    uint32_t limit;         /* symbols from here up are kept words */
+    int32_t bias;           /* what equally spaced levels have added */
+    const int32_t *table;   /* the level of each of 256 symbols; NULL where they are equally spaced */
+} uw_levels;
+
+/* Low-rank factors of the tiles of a matrix, in integers. The tiles at its end may be smaller. */
+typedef struct {
+    uint64_t columns;       /* of the matrix */
+    uint64_t height, width; /* of a tile */
+    uint32_t rank;
+    float scale;
+    const uint16_t *weights; /* [down][across][rank], tiles down and across */
+    const int8_t *left;      /* [rows][across][rank] */
+    const int8_t *right;     /* [down][rank][columns] */
+} uw_factors;
+
+/* Coded parts of one chunk of words on levels. Offsets into the coded buffer. */
+typedef struct {
+    uw_segment symbol;
+    uint64_t low;           /* packed low bits, of as many bytes as the words take */
+    uint64_t kept;
+    uint32_t kept_count;
+    float step;
+} uw_level_chunk;
 
 /* How a float word splits into a symbol and raw bits. */
 typedef struct {
@@ -123,13 +153,15 @@ typedef struct {
     uint64_t (*split16)(const uint16_t *words, size_t count, const uw_float *format, uint8_t *symbols,
                         uint8_t *low, uint8_t *top, uint8_t *escapes);
     /* The error-bounded mode: see levels.inc.h. */
-    void (*quantise)(const uint8_t *words, uint64_t count, uint32_t dtype, const uint8_t *kept, float step,
-                     uint32_t low_bits, uint32_t limit, int32_t bias, const float *prediction,
-                     uint8_t *symbols, uint8_t *low);
-    int (*dequantise)(const uint8_t *symbols, const uint8_t *low, uint64_t count, uint32_t low_bits,
-                      uint32_t limit, int32_t bias, const int32_t *table, float step,
-                      const float *prediction, const uint8_t *escapes, uint64_t escape_count,
-                      uint32_t dtype, uint8_t *out);
+    void (*quantise)(const uint8_t *words, uint64_t count, const uint8_t *kept, const uw_levels *on,
+                     float step, const float *prediction, uint8_t *symbols, uint8_t *low);
+    void (*find_nearest)(const uint8_t *words, uint64_t count, const uint8_t *kept, const uw_levels *on,
+                         float step, const float *prediction, const float *middles, uint8_t *symbols);
+    int64_t (*dequantise)(const uint8_t *symbols, const uint8_t *low, uint64_t count,
+                          const uw_levels *levels, float step, const float *prediction,
+                          const uint8_t *kept, uint64_t kept_count, uint8_t *words);
+    void (*predict)(const int32_t *left, const int8_t *right, uint64_t stride, uint32_t rank, float scale,
+                    uint64_t count, float *out);
     int (*squared_error)(const uint8_t *original, const uint8_t *decoded, uint64_t count, uint32_t dtype,
                          double sums[3]);
 } uw_kernel;

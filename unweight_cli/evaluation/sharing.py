@@ -1,0 +1,88 @@
+"""A sensitivity file applied to a checkpoint: is it of this model, and does it know its tensors?"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unweight_cli.evaluation.allocation import allocate
+from unweight_cli.evaluation.digests import original_sha256
+from unweight_cli.evaluation.sensitivity_file import SensitivityFile, read_sensitivity
+from unweight_codecs.containers.base import FileSource
+from unweight_codecs.containers.sniff import read_index
+from unweight_codecs.errors import FormatError, UsageError
+from unweight_codecs.operations.files import open_job
+from unweight_codecs.operations.progress import Progress
+from unweight_codecs.quantise.values import may_change
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """How an error bound is shared out among the tensors of a checkpoint.
+
+    Attributes:
+        sensitivity: What it goes by.
+        matrices: Number of tensors of the checkpoint that may be coded with an error.
+        missing: Names of those that the profile lacks; they keep the common bound.
+    """
+
+    sensitivity: SensitivityFile
+    matrices: int
+    missing: tuple[str, ...]
+
+    def bounds(self, epsilon: float) -> dict[str, float]:
+        """Return a bound for every tensor of the profile; see ``allocate``."""
+        return allocate(self.sensitivity.tensors, epsilon)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the facts as JSON-ready data."""
+        return {
+            "path": str(self.sensitivity.path),
+            "matrices": self.matrices,
+            "missing": list(self.missing),
+        }
+
+
+def open_sharing(file: Path, checkpoint: Path, progress: Progress) -> Sharing:
+    """Read a sensitivity file for a checkpoint that is about to be compressed.
+
+    Raises FormatError for a file that cannot be used, UsageError when it is of another model.
+    """
+    sensitivity = read_sensitivity(file)
+    if not any(tensor.importance for tensor in sensitivity.tensors):
+        raise FormatError(
+            f"{file}: no matrix in it has a mean_squared_gradient above 0: nothing to go by",
+            hint="profile the model on another text",
+        )
+    models = [path for path, _ in open_job(checkpoint).models]
+    _check_model(sensitivity, checkpoint, models, progress)
+    known = {tensor.name for tensor in sensitivity.tensors}
+    names = [name for path in models for name in _matrices(path)]
+    return Sharing(sensitivity, len(names), tuple(name for name in names if name not in known))
+
+
+def _check_model(
+    sensitivity: SensitivityFile, checkpoint: Path, models: list[Path], progress: Progress
+) -> None:
+    """Raise UsageError unless the files of weights are those that were profiled."""
+    progress.begin("SHA-256", sum(path.stat().st_size for path in models))
+    known, found = set(sensitivity.models.values()), False
+    for path in models:
+        is_known = original_sha256(path, progress) in known
+        if path.name in sensitivity.models and not is_known:
+            raise _other_model(sensitivity, path)
+        found = found or is_known
+    progress.finish()
+    if not found:
+        raise _other_model(sensitivity, checkpoint)
+
+
+def _other_model(sensitivity: SensitivityFile, path: Path) -> UsageError:
+    return UsageError(
+        f"{sensitivity.path}: was made from another model than {path}, as their SHA-256 tell",
+        hint="`unweight profile` makes one of this model",
+    )
+
+
+def _matrices(path: Path) -> list[str]:
+    with FileSource(path) as source:
+        return [entry.spec.name for entry in read_index(source).tensors if may_change(entry.spec)]
