@@ -182,7 +182,7 @@ UW_TARGET static int squared_error(const uint8_t *original, const uint8_t *decod
     }
     sums[0] = square;
     sums[1] = error;
-    sums[2] = largest;
+    sums[2] = error == error ? largest : error; /* a comparison does not see what is no number */
     return 0;
 }
 
