@@ -36,8 +36,8 @@ from unweight_codecs.kernels.reference import ReferenceKernels
 from unweight_codecs.presets import DEFAULT, PRESETS
 from unweight_gpu.accelerator import CudaAccelerator
 from unweight_gpu.device import CudaDevice, StreamingDevice, device_errors
+from unweight_gpu.loading import BATCH_BYTES
 from unweight_gpu.palette.cuda import EventTimer, name_of
-from unweight_gpu.transfer import BATCH_BYTES
 
 MODEL_BYTES: Final = 512 << 20  # of a model's matrices that are decoded
 _LAYERS: Final = 4  # of the file that is loaded

@@ -15,8 +15,8 @@ from unweight_codecs.containers.base import FileSource
 from unweight_codecs.operations.compress import CompressOptions, compress
 from unweight_codecs.operations.progress import NoProgress
 from unweight_gpu.device import Array, StreamingDevice
-from unweight_gpu.loading import load
-from unweight_gpu.transfer import BATCH_BYTES, Slot, overlapped
+from unweight_gpu.loading import BATCH_BYTES, load
+from unweight_gpu.transfer import Slot, overlapped
 
 ROUNDS: Final = 5
 _SLOTS: Final = 2

@@ -17,7 +17,6 @@ from unweight_codecs.kernels.base import Bytes
 from unweight_gpu.batch import obstacle
 from unweight_gpu.device import Array, StreamingDevice
 from unweight_gpu.transfer import (
-    BATCH_BYTES,
     Request,
     Slot,
     Transfer,
@@ -27,6 +26,9 @@ from unweight_gpu.transfer import (
 )
 from unweight_gpu.verification import Verifier
 
+# Of words. Words come back to the host, which takes longer than decoding them: a device need not be
+# quite full, and pinned memory is dear.
+BATCH_BYTES: Final = 1 << 26
 SPAN_CHUNKS: Final = 128
 
 

@@ -7,6 +7,7 @@ it. What no kernel decodes, and what is stored as it was, is read by the process
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -22,7 +23,6 @@ from unweight_gpu.palette.codec import PaletteCodec
 from unweight_gpu.palette.format import Palette
 from unweight_gpu.tensors import PalettePlaces
 from unweight_gpu.transfer import (
-    BATCH_BYTES,
     Request,
     Slot,
     Transfer,
@@ -30,6 +30,8 @@ from unweight_gpu.transfer import (
     batches,
     overlapped,
 )
+
+BATCH_BYTES: Final = 1 << 29  # of words: a layer of a model of 8 billion weights takes 0.4 GB
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ from unweight_gpu.decoder import Decoder, damage
 from unweight_gpu.device import Array, StreamingDevice
 from unweight_gpu.tensors import ALIGNMENT, PalettePlaces, Places
 
-BATCH_BYTES: Final = 1 << 28  # of words; a layer of a model of 8 billion weights takes 0.4 GB
 _SLOTS: Final = 2
 
 Item = TypeVar("Item")
