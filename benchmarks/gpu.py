@@ -35,8 +35,10 @@ from unweight_codecs.kernels import active_kernel
 from unweight_codecs.kernels.reference import ReferenceKernels
 from unweight_codecs.presets import DEFAULT, PRESETS
 from unweight_gpu.accelerator import CudaAccelerator
-from unweight_gpu.device import CudaDevice, StreamingDevice, device_errors
-from unweight_gpu.loading import BATCH_BYTES
+from unweight_gpu.cupy_device import CudaDevice
+from unweight_gpu.device import StreamingDevice
+from unweight_gpu.failures import device_errors
+from unweight_gpu.loading import RESIDENT_BYTES
 from unweight_gpu.palette.cuda import EventTimer, name_of
 
 MODEL_BYTES: Final = 512 << 20  # of a model's matrices that are decoded
@@ -123,7 +125,7 @@ def sections(
         ),
     ]
     if model is not None and chosen.model is not None:
-        cases, is_large = ((DEFAULT, LARGE),), chosen.model.stat().st_size >= BATCH_BYTES
+        cases, is_large = ((DEFAULT, LARGE),), chosen.model.stat().st_size >= RESIDENT_BYTES
         aim = LOADING if is_large else None
         found += [
             ("decoding real weights", partial(decoding, device, timer, model, cases)),

@@ -15,8 +15,9 @@ from unweight_codecs.containers.base import FileSource
 from unweight_codecs.operations.compress import CompressOptions, compress
 from unweight_codecs.operations.progress import NoProgress
 from unweight_gpu.device import Array, StreamingDevice
-from unweight_gpu.loading import BATCH_BYTES, load
-from unweight_gpu.transfer import Slot, overlapped
+from unweight_gpu.loading import RESIDENT_BYTES, load
+from unweight_gpu.overlap import overlapped
+from unweight_gpu.transfer import Slot
 
 ROUNDS: Final = 5
 _SLOTS: Final = 2
@@ -35,7 +36,7 @@ def loading(
     folder: Path,
     target: Target | None = None,
     rounds: int = ROUNDS,
-    batch_bytes: int = BATCH_BYTES,
+    batch_bytes: int = RESIDENT_BYTES,
 ) -> Iterator[Figure]:
     """Load a file that lies in the page cache, compressed and not, in turns, by the clock.
 
@@ -67,7 +68,9 @@ def loading(
         yield Figure(name, what, rate, "GB/s", "copy of the uncompressed file", plain, aim)
 
 
-def copied(device: StreamingDevice, path: Path, batch_bytes: int = BATCH_BYTES) -> Iterator[Array]:
+def copied(
+    device: StreamingDevice, path: Path, batch_bytes: int = RESIDENT_BYTES
+) -> Iterator[Array]:
     """Yield a file in pieces as they arrive in device memory, with the next one being read."""
     total = path.stat().st_size
     with FileSource(path) as file:

@@ -14,7 +14,9 @@ from benchmarks.gpu_figures import Figure, terabytes
 from benchmarks.gpu_timing import Peer, Run, Timer
 from unweight_cli.units import percent
 from unweight_codecs.errors import IntegrityError
-from unweight_gpu.device import Array, CudaDevice, Handle
+from unweight_gpu.cupy_device import CudaDevice
+from unweight_gpu.device import Array, Handle
+from unweight_gpu.failures import line_of
 from unweight_gpu.palette.cuda import CudaBlas
 from unweight_gpu.verification import Verifier
 
@@ -57,7 +59,7 @@ def peers(device: CudaDevice, note: Note) -> list[Peer]:
     try:
         found.append(_Torch(device.number))
     except (ImportError, OSError, RuntimeError) as error:
-        note(f"PyTorch is not measured: {_line(error)}")
+        note(f"PyTorch is not measured: {line_of(error)}")
     found.append(_Cublas(device))
     return found
 
@@ -104,13 +106,13 @@ def nvcomp_ans(device: CudaDevice, timer: Timer, layer: Layer, note: Note) -> It
     try:
         nvcomp: Handle = importlib.import_module("nvidia.nvcomp")
     except ImportError as error:
-        note(f"nvCOMP is not measured: {_line(error)}")
+        note(f"nvCOMP is not measured: {line_of(error)}")
         return
     for data_type in _ANS_TYPES:
         try:
             yield _nvcomp_ans(nvcomp, device, timer, layer, data_type)
         except Exception as error:  # whatever a closed library raises, the rest can be measured
-            note(f"nvCOMP ANS of {data_type} is not measured: {_line(error)}")
+            note(f"nvCOMP ANS of {data_type} is not measured: {line_of(error)}")
 
 
 def _nvcomp_ans(
@@ -141,7 +143,3 @@ def _nvcomp_ans(
     part = percent(int(encoded.buffer_size), words.nbytes)
     size = f"{data_type}, {part} of {described(layer)}"
     return Figure("nvCOMP ANS", size, terabytes(layer.nbytes, seconds), "TB/s")
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:160] or type(error).__name__

@@ -45,7 +45,7 @@ class CudaAccelerator:
     def open(self, number: int, threads: int, note: Callable[[str], None] | None) -> Engine:
         """Return an engine; see ``Accelerator``. One thread of the host is enough to feed it."""
         self._require(number)
-        from unweight_gpu.device import CudaDevice
+        from unweight_gpu.cupy_device import CudaDevice
         from unweight_gpu.engine import CudaEngine
 
         return CudaEngine(CudaDevice(number), f"{self.name}:{number}", note)
@@ -55,7 +55,8 @@ class CudaAccelerator:
     ) -> TuningReport:
         """Measure the strategies of ``palette.strategy``; see ``Accelerator``."""
         self._require(number)
-        from unweight_gpu.device import CudaDevice, device_errors
+        from unweight_gpu.cupy_device import CudaDevice
+        from unweight_gpu.failures import device_errors
         from unweight_gpu.palette.cuda import tune_on
 
         with device_errors():

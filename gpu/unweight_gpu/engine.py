@@ -6,30 +6,28 @@ A batch has chunks of many tensors, since a device needs thousands of them to be
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
-from unweight_codecs.accelerators import Piece, Span
+from unweight_codecs.accelerators import HostPiece, Piece, Span
 from unweight_codecs.accelerators.cpu import decode_on_host
 from unweight_codecs.errors import ResourceError
+from unweight_codecs.kernels import active_kernel
 from unweight_codecs.kernels.base import Bytes
 from unweight_gpu.batch import obstacle
 from unweight_gpu.device import Array, StreamingDevice
-from unweight_gpu.transfer import (
-    Request,
-    Slot,
-    Transfer,
-    UnderWay,
-    batches,
-    overlapped,
-)
+from unweight_gpu.overlap import batches, overlapped
+from unweight_gpu.transfer import Request, Slot, Transfer, UnderWay
 from unweight_gpu.verification import Verifier
 
 # Of words. Words come back to the host, which takes longer than decoding them: a device need not be
 # quite full, and pinned memory is dear.
-BATCH_BYTES: Final = 1 << 26
+STREAMED_BYTES: Final = 1 << 26
 SPAN_CHUNKS: Final = 128
+
+Found = TypeVar("Found")
 
 
 class DevicePiece:
@@ -45,12 +43,19 @@ class DevicePiece:
 
     def first_difference(self, original: Bytes) -> int | None:
         """Compare on the device."""
-        return self._engine.verifier.first_difference(self._uploaded(original), self._on_device)
+        engine = self._engine
+        return engine.or_on_host(
+            lambda: engine.verifier.first_difference(self._uploaded(original), self._on_device),
+            lambda: HostPiece(self._words).first_difference(original),
+        )
 
     def squared_error(self, original: Bytes, dtype: str) -> tuple[float, float, float]:
         """Sum up on the device."""
-        uploaded = self._uploaded(original)
-        return self._engine.verifier.squared_error(uploaded, self._on_device, dtype)
+        engine = self._engine
+        return engine.or_on_host(
+            lambda: engine.verifier.squared_error(self._uploaded(original), self._on_device, dtype),
+            lambda: HostPiece(self._words).squared_error(original, dtype),
+        )
 
     def _uploaded(self, original: Bytes) -> Array:
         return self._engine.device.array(original)
@@ -68,23 +73,28 @@ class _Started:
 
 
 class CudaEngine:
-    """An engine on a device of CUDA; see ``Engine``."""
+    """An engine on a device of CUDA; see ``Engine``.
+
+    With a ``note`` the processor takes over all the rest at the first failure of the device, and
+    the note says why.
+    """
 
     def __init__(
         self,
         device: StreamingDevice,
         name: str,
         note: Callable[[str], None] | None = None,
-        batch_bytes: int = BATCH_BYTES,
+        batch_bytes: int = STREAMED_BYTES,
     ) -> None:
         self.device = device
         self._name, self._note, self._batch_bytes = name, note, batch_bytes
+        self._has_failed = False
         self._transfer, self.verifier = Transfer(device), Verifier(device)
 
     @property
     def name(self) -> str:
-        """Name the device."""
-        return self._name
+        """Name the device, and the kernels that took over from it if it has failed."""
+        return f"{self._name}, then {active_kernel()} kernels" if self._has_failed else self._name
 
     @property
     def threads(self) -> int:
@@ -113,31 +123,37 @@ class CudaEngine:
             yield chain((first,), islice(pieces, numbers.popleft() - 1))
         yield from (iter(()) for _ in numbers)
 
+    def or_on_host(self, on_device: Callable[[], Found], on_host: Callable[[], Found]) -> Found:
+        """Return what the device finds, and once it has failed, what the processor finds.
+
+        Raises ResourceError at the first failure if the engine has no ``note``.
+        """
+        if not self._has_failed:
+            try:
+                return on_device()
+            except ResourceError as error:
+                if self._note is None:
+                    raise
+                self._has_failed = True
+                self._note(f"decoding on the processor: {error.message}")
+        return on_host()
+
     def _pieces(self, spans: Iterable[Span]) -> Iterator[Piece]:
         runs = batches(spans, lambda span: span.words_bytes, self._batch_bytes)
         return overlapped(self._transfer.slots, runs, self._start, self._finish)
 
     def _start(self, slot: Slot, spans: Sequence[Span]) -> _Started:
         requests = [Request(span) for span in spans if not obstacle(span.model, span.directory)]
-        try:
-            return _Started(spans, self._transfer.start(slot, requests, download=True))
-        except ResourceError as error:
-            return self._without_device(error, spans)
-
-    def _without_device(self, error: ResourceError, spans: Sequence[Span]) -> _Started:
-        if self._note is None:
-            raise error
-        self._note(f"decoding on the processor: {error.message}")
-        return _Started(spans, None)
+        return self.or_on_host(
+            lambda: _Started(spans, self._transfer.start(slot, requests, download=True)),
+            lambda: _Started(spans, None),
+        )
 
     def _finish(self, started: _Started) -> Iterator[Piece]:
         """Wait for a batch and yield its pieces."""
-        if started.under_way is not None:
-            try:
-                self._transfer.finish(started.under_way)
-            except ResourceError as error:
-                started = self._without_device(error, started.spans)
         found = started.under_way
+        if found is not None:
+            found = self.or_on_host(partial(self._transfer.finish, found), lambda: None)
         number_of = {id(r.span): n for n, r in enumerate(found.requests)} if found else {}
         for span in started.spans:
             number = number_of.get(id(span))

@@ -19,19 +19,13 @@ from unweight_codecs.errors import IntegrityError, quoted
 from unweight_codecs.tensor_spec import TensorSpec
 from unweight_gpu.batch import obstacle, palette_obstacle
 from unweight_gpu.device import Array, StreamingDevice
+from unweight_gpu.overlap import batches, overlapped
 from unweight_gpu.palette.codec import PaletteCodec
 from unweight_gpu.palette.format import Palette
 from unweight_gpu.tensors import PalettePlaces
-from unweight_gpu.transfer import (
-    Request,
-    Slot,
-    Transfer,
-    UnderWay,
-    batches,
-    overlapped,
-)
+from unweight_gpu.transfer import Request, Slot, Transfer, UnderWay
 
-BATCH_BYTES: Final = 1 << 29  # of words: a layer of a model of 8 billion weights takes 0.4 GB
+RESIDENT_BYTES: Final = 1 << 29  # of words: a layer of a model of 8 billion weights takes 0.4 GB
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +68,7 @@ def load(
     device: StreamingDevice,
     *,
     palettes: bool = False,
-    batch_bytes: int = BATCH_BYTES,
+    batch_bytes: int = RESIDENT_BYTES,
 ) -> Iterator[Loaded]:
     """Yield the tensors of an Unweight file, in file order, as they arrive on the device.
 

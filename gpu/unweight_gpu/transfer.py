@@ -5,10 +5,9 @@ next batch is read from the file into the pinned memory of the other.
 """
 
 import contextlib
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +23,6 @@ from unweight_gpu.device import Array, StreamingDevice
 from unweight_gpu.tensors import ALIGNMENT, PalettePlaces, Places
 
 _SLOTS: Final = 2
-
-Item = TypeVar("Item")
-Started = TypeVar("Started")
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +128,15 @@ class Transfer:
                 self._device.download(found.view(np.uint8)[: status.size], status)
         return UnderWay(slot, requests, coded_at, batch, palettes, status, words, uploaded, out)
 
-    def finish(self, under_way: UnderWay) -> None:
-        """Wait for a batch and check it; what it has decoded to may then be used.
+    def finish(self, under_way: UnderWay) -> UnderWay:
+        """Wait for a batch, check it, and return it; what it has decoded to may then be used.
 
         Raises IntegrityError for a chunk with a wrong checksum, or that kernels have refused.
         """
         under_way.slot.queue.wait()
         spans = [request.span for request in under_way.requests]
         if not spans:
-            return
+            return under_way
         ranges = map(_ranges_of, spans, under_way.coded_at)
         with under_way.slot.queue.current():
             digests = self.checksums.digests(under_way.coded, np.concatenate(list(ranges)))
@@ -154,40 +149,12 @@ class Transfer:
         wrong = damage(under_way.batch, under_way.status.view(np.uint32))
         if wrong is not None:
             raise spans[wrong[0]].failed(wrong[1])
+        return under_way
 
     def close(self) -> None:
         """Give back pinned memory."""
         for slot in self.slots:
             slot.free()
-
-
-def overlapped(
-    slots: Sequence[Slot],
-    items: Iterable[Item],
-    start: Callable[[Slot, Item], Started],
-    finish: Callable[[Started], Iterator[Result]],
-) -> Iterator[Result]:
-    """Yield the results of items in order, with one item per slot started before it is needed."""
-    under_way = deque[Started]()
-    for number, item in enumerate(items):
-        under_way.append(start(slots[number % len(slots)], item))
-        if len(under_way) == len(slots):
-            yield from finish(under_way.popleft())
-    while under_way:
-        yield from finish(under_way.popleft())
-
-
-def batches(items: Iterable[Item], size: Callable[[Item], int], most: int) -> Iterator[list[Item]]:
-    """Yield runs of items of about ``most`` bytes; none is empty, one item may be larger."""
-    batch, total = list[Item](), 0
-    for item in items:
-        if batch and total + size(item) > most:
-            yield batch
-            batch, total = [], 0
-        batch.append(item)
-        total += size(item)
-    if batch:
-        yield batch
 
 
 def _ranges_of(span: Span, at: int) -> NDArray[np.uint64]:

@@ -39,7 +39,8 @@ from tests.gpu.palette_model import narrowed, widened
 from tests.gpu.streaming import Streaming
 from unweight_codecs.errors import IntegrityError, ResourceError, UsageError
 from unweight_codecs.kernels.base import Bytes
-from unweight_gpu.device import Array, CudaDevice, StreamingDevice
+from unweight_gpu.cupy_device import CudaDevice
+from unweight_gpu.device import Array, StreamingDevice
 
 DTYPES = ("BF16", "F32", "F64", "F8_E5M2", "I8")
 TINY = Sizes(DTYPES, (96, 132), 12, ((64, 128), (24, 528)), 8192)

@@ -9,7 +9,7 @@ import pytest
 
 from unweight_codecs.errors import ResourceError
 from unweight_gpu import compilation
-from unweight_gpu.device import CudaDevice
+from unweight_gpu.cupy_device import CudaDevice
 
 SOURCE = 'extern "C" __global__ void k(float *x) { x[0] = 1; }'
 

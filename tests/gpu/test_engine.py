@@ -11,11 +11,13 @@ from tests.gpu.streaming import Streaming
 from unweight_codecs import registry
 from unweight_codecs.accelerators import Engine, choice
 from unweight_codecs.errors import IntegrityError, QualityGateError, ResourceError, UsageError
+from unweight_codecs.kernels import active_kernel
 from unweight_codecs.operations.compress import CompressOptions, compress
 from unweight_codecs.operations.decompress import decompress
 from unweight_codecs.operations.progress import NoProgress
 from unweight_codecs.operations.verify import verify
-from unweight_gpu.device import CudaDevice, StreamingDevice
+from unweight_gpu.cupy_device import CudaDevice
+from unweight_gpu.device import StreamingDevice
 from unweight_gpu.engine import CudaEngine
 
 ROOT = Path(__file__).parents[2]
@@ -143,9 +145,7 @@ def test_a_difference_is_found_where_it_is(
     assert f"byte {len(data) // 2} of the file" in messages[0]
 
 
-def test_an_error_is_measured(
-    streaming: StreamingDevice, register: Register, tmp_path: Path
-) -> None:
+def test_an_error_is_measured(streaming: StreamingDevice, register: Register) -> None:
     register(streaming)
     model = FIXTURES / "golden_bounded" / "default.unweight.safetensors"
     original = FIXTURES / "golden_bounded" / "model.safetensors"
@@ -170,24 +170,25 @@ def test_a_large_error_is_refused(
     half = len(data) // 2
     data[half : half + 4096] = bytes(4096)
     other.write_bytes(data)
-    with pytest.raises((QualityGateError, IntegrityError)):
+    with pytest.raises(QualityGateError, match="has the relative error"):
         verify(model, other, threads=1, progress=QUIET, device="cuda")
 
 
 # ---- Choosing a device
 
 
-@pytest.mark.parametrize("fails_at", [(1,), (2,), (1, 2, 3, 4, 5, 6)])
-def test_a_device_that_fails(
+@pytest.mark.parametrize("fails_at", [(1,), (2,), (3,), (1, 2, 3)])
+def test_a_device_that_fails_is_not_tried_again(
     device: Device, register: Register, fails_at: tuple[int, ...], tmp_path: Path
 ) -> None:
     if device.name == "cupy":
         pytest.skip("only the simulator fails on purpose")
     coded = FIXTURES / "golden" / "floats16.default.unweight.safetensors"
     notes = list[str]()
-    register(Streaming(device, fails_at=fails_at))
+    streaming = Streaming(device, fails_at=fails_at)
+    register(streaming)
     restored = tmp_path / "restored"
-    decompress(
+    report = decompress(
         coded,
         restored,
         threads=1,
@@ -197,8 +198,9 @@ def test_a_device_that_fails(
         note=notes.append,
     )
     assert restored.read_bytes() == (FIXTURES / "golden" / "floats16.safetensors").read_bytes()
-    assert notes
-    assert set(notes) == {"decoding on the processor: the device has too little memory"}
+    assert notes == ["decoding on the processor: the device has too little memory"]
+    assert report.kernel == f"cuda:0, then {active_kernel()} kernels"
+    assert len(streaming.uploads) == fails_at[0]
     register(Streaming(device, fails_at=fails_at))
     with pytest.raises(ResourceError, match="too little memory"):
         verify(coded, None, threads=1, progress=QUIET, device="cuda")

@@ -14,7 +14,8 @@ from unweight_codecs.containers.sniff import read_index
 from unweight_codecs.errors import IntegrityError
 from unweight_codecs.operations.compress import CompressOptions, compress
 from unweight_codecs.operations.progress import NoProgress
-from unweight_gpu.device import CudaDevice, StreamingDevice
+from unweight_gpu.cupy_device import CudaDevice
+from unweight_gpu.device import StreamingDevice
 from unweight_gpu.loading import load
 from unweight_gpu.palette.codec import PaletteCodec
 

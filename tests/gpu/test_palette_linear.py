@@ -39,7 +39,7 @@ def engine(device: Device) -> Engine:
     seeded = Seeded(device)
     if device.name == "simulator":
         return Engine(seeded, NumpyBlas())
-    from unweight_gpu.device import CudaDevice
+    from unweight_gpu.cupy_device import CudaDevice
     from unweight_gpu.palette.cuda import CudaBlas
 
     blas: Blas = CudaBlas(CudaDevice())

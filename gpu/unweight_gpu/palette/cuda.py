@@ -8,7 +8,8 @@ from typing import Any, Final
 import numpy as np
 
 from unweight_gpu import kernels
-from unweight_gpu.device import Array, CudaDevice
+from unweight_gpu.cupy_device import CudaDevice
+from unweight_gpu.device import Array
 from unweight_gpu.palette.linear import Engine
 from unweight_gpu.palette.tuning import (
     MeasuredChooser,
