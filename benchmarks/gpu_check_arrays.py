@@ -18,7 +18,6 @@ from unweight_codecs.quantise.values import FLOATS, values_of
 from unweight_codecs.tensor_spec import TensorSpec
 from unweight_gpu.checksums import Checksums
 from unweight_gpu.device import StreamingDevice
-from unweight_gpu.loading import palette_in
 from unweight_gpu.palette import reference
 from unweight_gpu.palette.codec import PaletteCodec
 from unweight_gpu.palette.format import Palette, Refused
@@ -121,7 +120,7 @@ def _transcoded(transfer: Transfer, pipeline: Pipeline, words: Words) -> Palette
     request = Request(whole(pipeline, found), as_palette=True)
     under_way = transfer.start(transfer.slots[0], [request], download=False)
     transfer.finish(under_way)
-    return palette_in(under_way.out, under_way.palettes[0])
+    return under_way.palettes[0].palette(under_way.out)
 
 
 def _numbers(words: Words) -> NDArray[np.float64]:

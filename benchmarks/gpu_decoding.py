@@ -15,9 +15,9 @@ from unweight_codecs.presets import DEFAULT
 from unweight_gpu.batch import BatchBuilder, palette_obstacle
 from unweight_gpu.decoder import Decoder, Prepared
 from unweight_gpu.device import Array, Device
-from unweight_gpu.loading import palette_in
 from unweight_gpu.palette.codec import PaletteCodec
-from unweight_gpu.tensors import PalettePlaces, Places
+from unweight_gpu.palette.places import PalettePlaces
+from unweight_gpu.tensors import Places
 from unweight_gpu.verification import Verifier
 
 LARGE: Final = 17  # log2 of the words of a chunk of a file
@@ -106,7 +106,7 @@ class _Copy:
 
     def _matrix(self, number: int, nbytes: int) -> Array:
         if self._palettes:
-            palette = palette_in(self._out, self._palettes[number])
+            palette = self._palettes[number].palette(self._out)
             return PaletteCodec(self._device).expand(palette)
         at = self._out_at[number]
         return self._out[at : at + nbytes]

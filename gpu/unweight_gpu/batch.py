@@ -18,8 +18,9 @@ from unweight_gpu.palette.format import (
     Layout,
     refusal,
 )
+from unweight_gpu.palette.places import PalettePlaces
 from unweight_gpu.teams import NEED, order_of, teams_of
-from unweight_gpu.tensors import PalettePlaces, Places, TensorEntry, TensorTable
+from unweight_gpu.tensors import Places, TableEntry, TensorTable
 
 _KINDS: Final = {"raw": PACKED, "constant": CONSTANT, "rans": CODED}
 _KIND_OF_CODER: Final = np.array([_KINDS.get(name, PACKED) for name in CODERS], np.uint8)
@@ -131,15 +132,12 @@ class BatchBuilder:
         self._chunks.add(chunks, needs)
         layout = Layout(block.count // model.layout.columns, model.layout.columns)
         number = int(escapes.sum())
-        places = PalettePlaces(
-            layout,
-            model.base,
-            number,
-            sm=self._placed(layout.places),
-            nibbles=self._out.add(layout.places // 2),
-            row_ptr=self._out.add(4 * (layout.rows + 1)),
-            escapes=self._out.add(4 * number),
-        )
+        self._out_at.append(self._out.end)
+        offsets = {
+            name: self._out.add(size * dtype.itemsize)
+            for name, (size, dtype) in layout.arrays(number).items()
+        }
+        places = PalettePlaces(layout, model.base, number, offsets)
         self._tensors.place_palette(tensor, places)
         return places
 
@@ -178,7 +176,7 @@ class BatchBuilder:
         return self._out_at[-1]
 
     def _described(
-        self, block: Block, tensor: TensorEntry, coded_at: int
+        self, block: Block, tensor: TableEntry, coded_at: int
     ) -> tuple[NDArray[np.void], NDArray[np.void]]:
         """Return what there is to say of a block's chunks but where they go, and their tables."""
         model, located = tensor.model, parse_directory(block, tensor.model)
@@ -201,7 +199,7 @@ class BatchBuilder:
                 self._expand(source, chunks, coded, tables)
         return chunks, needs
 
-    def _numbered_chunks(self, block: Block, tensor: TensorEntry, number: int) -> NDArray[np.void]:
+    def _numbered_chunks(self, block: Block, tensor: TableEntry, number: int) -> NDArray[np.void]:
         model = tensor.model
         starts = np.arange(number) * model.chunk_words
         chunks = np.zeros(number, CHUNK)
@@ -253,7 +251,7 @@ class _Members:
         return records[order], *teams_of(needs[order])
 
 
-def _tables_of(tensor: TensorEntry, stream: str, numbers: NDArray[np.uint32]) -> NDArray[np.int64]:
+def _tables_of(tensor: TableEntry, stream: str, numbers: NDArray[np.uint32]) -> NDArray[np.int64]:
     """Return the tables that coded segments need: those they name, or the first of all classes."""
     first, count = tensor.tables.get(stream, (0, 0))
     if stream == "symbol" and tensor.classes:

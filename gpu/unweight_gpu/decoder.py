@@ -56,20 +56,22 @@ class Decoder:
             status,
             np.uint32(len(batch.block_of_chunk)),
         )
-        calls = list[_Call]()
+        calls = list[Call]()
         if len(batch.stream_teams):
             expand = self._module.get_function("expand_streams")
             streams = device.array(batch.streams.view(np.uint8))
             stream_teams = device.array(batch.stream_teams.view(np.uint8))
-            calls.append(_Call(expand, len(batch.stream_teams), (stream_teams, streams, *buffers)))
+            calls.append(Call(expand, len(batch.stream_teams), (stream_teams, streams, *buffers)))
         for launch in batch.launches:
             mine = teams[launch.first * batch.chunk_teams.itemsize :]
             function = self._module.get_function(launch.kernel)
-            calls.append(_Call(function, launch.teams, (mine, chunks, tensors, *buffers)))
+            calls.append(Call(function, launch.teams, (mine, chunks, tensors, *buffers)))
         return Prepared(tuple(calls), status)
 
 
-class _Call(NamedTuple):
+class Call(NamedTuple):
+    """A kernel, how many teams of chunks it is for, and what it is called with."""
+
     function: Function
     teams: int
     args: tuple[Any, ...]
@@ -79,7 +81,7 @@ class _Call(NamedTuple):
 class Prepared:
     """A batch that is described to the device; ``status`` is that of its chunks."""
 
-    calls: tuple[_Call, ...]
+    calls: tuple[Call, ...]
     status: Array
 
     def start(self) -> None:

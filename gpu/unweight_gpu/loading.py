@@ -4,7 +4,7 @@ Every tensor is checked against its digest on the device, palettes too: they are
 it. What no kernel decodes, and what is stored as it was, is read by the processor and copied.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,7 +22,6 @@ from unweight_gpu.device import Array, StreamingDevice
 from unweight_gpu.overlap import batches, overlapped
 from unweight_gpu.palette.codec import PaletteCodec
 from unweight_gpu.palette.format import Palette
-from unweight_gpu.tensors import PalettePlaces
 from unweight_gpu.transfer import Request, Slot, Transfer, UnderWay
 
 RESIDENT_BYTES: Final = 1 << 29  # of words: a layer of a model of 8 billion weights takes 0.4 GB
@@ -128,7 +127,8 @@ class _Loader:
             if number is None:
                 found = Loaded(spec, self._copied(wanted))
             elif number in under_way.palettes:
-                found = Loaded(spec, palette=palette_in(under_way.out, under_way.palettes[number]))
+                palette = under_way.palettes[number].palette(under_way.out)
+                found = Loaded(spec, palette=palette)
             else:
                 found = Loaded(spec, under_way.out[under_way.place(number)])
             self._check(found)
@@ -152,17 +152,3 @@ class _Loader:
                 f"{self._archive.path}: tensor {quoted(loaded.spec.name)}: wrong digest",
                 hint="the file is damaged: download or copy it again",
             )
-
-
-def palette_in(out: Array, places: PalettePlaces) -> Palette:
-    """Return the palette that a batch has left in its buffer of results."""
-    layout = places.layout
-    parts: Iterable[tuple[int, int, type[np.generic]]] = (
-        (places.sm, layout.places, np.uint8),
-        (places.nibbles, layout.places // 2, np.uint32),
-        (places.row_ptr, 4 * (layout.rows + 1), np.uint32),
-        (places.escapes, 4 * places.number, np.uint32),
-    )
-    return Palette(
-        layout, places.base, *(out[at : at + size].view(dtype) for at, size, dtype in parts)
-    )

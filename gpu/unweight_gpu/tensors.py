@@ -11,7 +11,7 @@ from unweight_codecs.codec import Model
 from unweight_codecs.kernels.base import ALPHABET, Bytes, Frequencies
 from unweight_codecs.quantise.values import FLOATS
 from unweight_gpu.chunks import TENSOR
-from unweight_gpu.palette.format import Layout
+from unweight_gpu.palette.places import PalettePlaces
 
 ALIGNMENT: Final = 256  # of what begins in a buffer, as of device memory itself
 
@@ -30,27 +30,7 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
-class PalettePlaces:
-    """Where the arrays of a palette come out; see ``palette.format``.
-
-    Attributes:
-        layout: The extent of the matrix, whose rows need no padding.
-        base: First exponent of the window.
-        number: Of escapes.
-        sm, nibbles, row_ptr, escapes: Offsets in the buffer of results.
-    """
-
-    layout: Layout
-    base: int
-    number: int
-    sm: int
-    nibbles: int
-    row_ptr: int
-    escapes: int
-
-
-@dataclass(frozen=True, slots=True)
-class TensorEntry:
+class TableEntry:
     """A tensor of a batch.
 
     Attributes:
@@ -72,23 +52,23 @@ class TensorTable:
     """Collects tensors; each is described once, however many blocks of it there are."""
 
     def __init__(self) -> None:
-        self._entries: dict[int, TensorEntry] = {}
+        self._entries: dict[int, TableEntry] = {}
         self._records = list[NDArray[np.void]]()
         self._frequencies, self._table_count = list[Frequencies](), 0
         self._places, self._blobs = Places(), list[tuple[int, Bytes]]()
 
-    def entry(self, model: Model) -> TensorEntry:
+    def entry(self, model: Model) -> TableEntry:
         """Return the entry of a tensor."""
         found = self._entries.get(id(model))
         if found is None:
             found = self._entries[id(model)] = self._add(model)
         return found
 
-    def place_palette(self, tensor: TensorEntry, places: PalettePlaces) -> None:
+    def place_palette(self, tensor: TableEntry, places: PalettePlaces) -> None:
         """Say where the palette of a tensor goes."""
         record = self._records[tensor.number]
-        for name in ("sm", "nibbles", "row_ptr", "escapes"):
-            record[name] = getattr(places, name)
+        for name, offset in places.offsets.items():
+            record[name] = offset
         record["escape_number"] = places.number
 
     def records(self) -> NDArray[np.void]:
@@ -106,7 +86,7 @@ class TensorTable:
             parameters[place : place + data.size] = data
         return parameters
 
-    def _add(self, model: Model) -> TensorEntry:
+    def _add(self, model: Model) -> TableEntry:
         layout = model.layout
         record = np.zeros(1, TENSOR)
         record["words"], record["columns"] = layout.words, layout.columns
@@ -130,7 +110,7 @@ class TensorTable:
                 record[name] = self._add_blob(getattr(model.classes, name))
         self._records.append(record)
         classes = int(record["classes"][0])
-        return TensorEntry(len(self._records) - 1, kernel, tables, classes, model)
+        return TableEntry(len(self._records) - 1, kernel, tables, classes, model)
 
     def _describe_levels(self, record: NDArray[np.void], bounded: Bounded, dtype: str) -> None:
         form, factors = bounded.form, bounded.factors

@@ -20,7 +20,8 @@ from unweight_gpu.batch import Batch, BatchBuilder
 from unweight_gpu.checksums import Checksums
 from unweight_gpu.decoder import Decoder, damage
 from unweight_gpu.device import Array, StreamingDevice
-from unweight_gpu.tensors import ALIGNMENT, PalettePlaces, Places
+from unweight_gpu.palette.places import PalettePlaces
+from unweight_gpu.tensors import ALIGNMENT, Places
 
 _SLOTS: Final = 2
 

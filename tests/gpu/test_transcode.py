@@ -13,11 +13,11 @@ from tests.gpu.test_decode import lossless
 from unweight_codecs.codec import Block
 from unweight_codecs.presets import BOUNDED, PRESETS
 from unweight_codecs.tensor_spec import TensorSpec
-from unweight_gpu.batch import Batch, BatchBuilder, palette_obstacle
+from unweight_gpu.batch import BatchBuilder, palette_obstacle
 from unweight_gpu.decoder import Decoder
 from unweight_gpu.palette import reference
 from unweight_gpu.palette.format import Palette
-from unweight_gpu.tensors import PalettePlaces, Places
+from unweight_gpu.tensors import Places
 
 Words = NDArray[np.uint16]
 
@@ -59,30 +59,18 @@ def transcoded(
     device: Seeded, coded: Coded, damage: dict[str, int] | None = None
 ) -> tuple[Palette, NDArray[np.uint32]]:
     """Return the palette that kernels make, in host memory, and the status of every chunk."""
-    block, places, builder = whole(coded), Places(), BatchBuilder()
-    at = builder.add_as_palette(block, coded.model, places.add(block.coded.size))
+    block, inputs, builder = whole(coded), Places(), BatchBuilder()
+    places = builder.add_as_palette(block, coded.model, inputs.add(block.coded.size))
     batch = builder.build()
     if damage:
         tensors = batch.tensors.copy()
         for name, value in damage.items():
             tensors[name] = value
         batch = replace(batch, tensors=tensors)
-    data = np.concatenate([block.coded, np.zeros(places.end - block.coded.size, np.uint8)])
+    data = np.concatenate([block.coded, np.zeros(inputs.end - block.coded.size, np.uint8)])
     out = device.empty(batch.out_bytes, np.uint8)
     status = device.to_host(Decoder(device).launch(batch, device.array(data), out))
-    return palette_in(device.to_host(out), at, batch), status
-
-
-def palette_in(out: NDArray[np.uint8], at: PalettePlaces, batch: Batch) -> Palette:
-    layout = at.layout
-    return Palette(
-        layout,
-        at.base,
-        out[at.sm :][: layout.places],
-        out[at.nibbles :][: layout.places // 2].view(np.uint32),
-        out[at.row_ptr :][: 4 * (layout.rows + 1)].view(np.uint32),
-        out[at.escapes :][: 4 * at.number].view(np.uint32),
-    )
+    return places.palette(device.to_host(out)), status
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -23,6 +23,6 @@ def source(name: str) -> str:
     """Return the CUDA C of a module, with line numbers that compilers report as the files' own."""
     folder = resources.files(__package__)
     return "".join(
-        f'#line 1 "{part}.cu"\n{folder.joinpath(f"{part}.cu").read_text()}'
+        f'#line 1 "{part}.cu"\n{folder.joinpath(f"{part}.cu").read_text(encoding="utf-8")}'
         for part in _MODULES[name]
     )

@@ -61,8 +61,8 @@ class PaletteCodec:
             base = best_base(self._verifier.histogram(words, 7, EXPONENTS.bit_length() - 1))
         check_base(base)
         device = self._device
-        sm = device.empty(layout.places, np.uint8)
-        nibbles = device.empty(layout.places // 8, np.uint32)
+        planes = layout.arrays(0)
+        sm, nibbles = device.empty(*planes["sm"]), device.empty(*planes["nibbles"])
         counts = device.empty(layout.rows, np.uint32)
         extent = tuple(
             np.uint32(value) for value in (layout.rows, layout.cols, layout.stride, base)
@@ -75,7 +75,7 @@ class PaletteCodec:
         if refused := refusal(layout, number, most_escapes):
             return refused
         row_ptr = device.array(sums.astype(np.uint32))
-        escapes = device.empty(number, np.uint32)
+        escapes = device.empty(*layout.arrays(number)["escapes"])
         status = device.empty(layout.rows, np.uint32)
         rows, cols, _, first = extent
         self._module.get_function("palette_escapes")(
@@ -103,11 +103,7 @@ class PaletteCodec:
             (layout.rows,),
             (_ROW_THREADS,),
             (
-                palette.sm,
-                palette.nibbles,
-                palette.row_ptr,
-                palette.escapes,
-                np.uint32(palette.escapes.size),
+                *palette.arguments(),
                 out,
                 *(np.uint32(v) for v in (layout.rows, layout.cols, layout.stride, palette.base)),
             ),
@@ -126,11 +122,7 @@ class PaletteCodec:
             (-(-layout.rows // _ROW_WARPS),),
             (_ROW_THREADS,),
             (
-                palette.sm,
-                palette.nibbles,
-                palette.row_ptr,
-                palette.escapes,
-                np.uint32(palette.escapes.size),
+                *palette.arguments(),
                 status,
                 *(np.uint32(v) for v in (layout.rows, layout.cols, layout.stride)),
             ),
@@ -149,19 +141,14 @@ def require_palette(palette: Palette) -> None:
     """Raise UsageError unless the arrays of a palette are what its layout says."""
     layout = palette.layout
     check_base(palette.base)
-    if reason := refusal(layout, 0):
-        raise UsageError(reason.reason)
-    for name, dtype, size in (
-        ("sm", np.uint8, layout.places),
-        ("nibbles", np.uint32, layout.places // 8),
-        ("row_ptr", np.uint32, layout.rows + 1),
-        ("escapes", np.uint32, palette.escapes.size),
-    ):
+    if refused := refusal(layout, 0):
+        raise UsageError(refused.reason)
+    for name, (size, dtype) in layout.arrays(palette.escapes.size).items():
         array = getattr(palette, name)
         require_buffer(array, ALIGNMENT, f"{name} of a palette")
         if array.dtype != dtype or array.shape != (size,):
             given = f"{array.dtype} {tuple(array.shape)}"
-            raise UsageError(f"{name} of a palette is {given}, not {np.dtype(dtype)} ({size},)")
+            raise UsageError(f"{name} of a palette is {given}, not {dtype} ({size},)")
 
 
 def require_words(words: Array) -> Layout:

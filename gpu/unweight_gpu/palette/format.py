@@ -22,7 +22,7 @@ hold +0.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,9 +64,19 @@ class Layout:
         """Places of the planes."""
         return self.rows * self.stride
 
+    def arrays(self, escapes: int) -> dict[str, tuple[int, np.dtype[Any]]]:
+        """Return the length and dtype of every array of a palette with so many escapes."""
+        word = np.dtype(np.uint32)
+        return {
+            "sm": (self.places, np.dtype(np.uint8)),
+            "nibbles": (self.places // 8, word),
+            "row_ptr": (self.rows + 1, word),
+            "escapes": (escapes, word),
+        }
+
     def nbytes(self, escapes: int) -> int:
         """Return the size of a palette with so many escapes."""
-        return self.places + self.places // 2 + 4 * (self.rows + 1) + 4 * escapes
+        return sum(size * dtype.itemsize for size, dtype in self.arrays(escapes).values())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,6 +94,16 @@ class Palette:
     def nbytes(self) -> int:
         """Size in memory."""
         return self.layout.nbytes(self.escapes.size)
+
+    def arguments(self) -> tuple[Any, ...]:
+        """Return what kernels take first: the arrays, and how many escapes there are."""
+        return (
+            self.sm,
+            self.nibbles,
+            self.row_ptr,
+            self.escapes,
+            np.uint32(self.escapes.size),
+        )
 
     @property
     def bits_per_weight(self) -> float:
@@ -129,4 +149,5 @@ def best_base(exponents: NDArray[np.integer]) -> int:
 def check_base(base: int) -> None:
     """Raise UsageError unless a palette can have this base."""
     if not SMALLEST_BASE <= base <= LARGEST_BASE:
-        raise UsageError(f"no palette begins at exponent {base}; {SMALLEST_BASE} is the first")
+        exponents = f"{SMALLEST_BASE} to {LARGEST_BASE}"
+        raise UsageError(f"no palette begins at exponent {base}, only at {exponents}")

@@ -60,20 +60,8 @@ class PaletteProduct:
             (blocks,),
             (_THREADS[at_once],),
             (
-                palette.sm,
-                palette.nibbles,
-                palette.row_ptr,
-                palette.escapes,
-                *(
-                    np.uint32(value)
-                    for value in (
-                        palette.escapes.size,
-                        layout.rows,
-                        layout.cols,
-                        layout.stride,
-                        palette.base,
-                    )
-                ),
+                *palette.arguments(),
+                *(np.uint32(v) for v in (layout.rows, layout.cols, layout.stride, palette.base)),
                 x,
                 out,
                 np.uint32(batch),

@@ -66,7 +66,7 @@ class Measurements:
         """Read the file."""
         found = cls(file)
         try:
-            found.seconds = _parsed(file.read_text())
+            found.seconds = _parsed(file.read_text(encoding="utf-8"))
         except FileNotFoundError:
             pass
         except (OSError, ValueError, RecursionError) as error:
