@@ -26,10 +26,9 @@ from benchmarks.gpu_data import LAYER, Layer, Shape, made_up_layer, model_layer
 from benchmarks.gpu_decoding import LARGE, SMALL, decoding
 from benchmarks.gpu_figures import DECODING, EXPANDING, FUSED, LOADING
 from benchmarks.gpu_files import loading, write_layers
-from benchmarks.gpu_palettes import MULTIPLIED, expanding, products
+from benchmarks.gpu_palettes import MULTIPLIED, Peer, expanding, products
 from benchmarks.gpu_peers import LEFT_OUT, device_copy, nvcomp_ans, peers
 from benchmarks.gpu_results import Results, Section
-from benchmarks.gpu_timing import Peer, Timer
 from unweight_codecs.errors import ResourceError, UnweightError
 from unweight_codecs.kernels import active_kernel
 from unweight_codecs.kernels.reference import ReferenceKernels
@@ -40,6 +39,7 @@ from unweight_gpu.device import StreamingDevice
 from unweight_gpu.failures import device_errors
 from unweight_gpu.loading import RESIDENT_BYTES
 from unweight_gpu.palette.cuda import EventTimer, name_of
+from unweight_gpu.timing import Timer
 
 MODEL_BYTES: Final = 512 << 20  # of a model's matrices that are decoded
 _LAYERS: Final = 4  # of the file that is loaded

@@ -7,7 +7,6 @@ import numpy as np
 
 from benchmarks.gpu_data import Layer, coded_layer
 from benchmarks.gpu_figures import Figure, Target, terabytes
-from benchmarks.gpu_timing import Timer, copies_of
 from unweight_cli.units import count
 from unweight_codecs.accelerators import Span
 from unweight_codecs.errors import IntegrityError
@@ -18,6 +17,7 @@ from unweight_gpu.device import Array, Device
 from unweight_gpu.palette.codec import PaletteCodec
 from unweight_gpu.palette.places import PalettePlaces
 from unweight_gpu.tensors import Places
+from unweight_gpu.timing import Timer, copies_of
 from unweight_gpu.verification import Verifier
 
 LARGE: Final = 17  # log2 of the words of a chunk of a file

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,16 +10,29 @@ from numpy.typing import NDArray
 from benchmarks.gpu_data import Layer, Words, trained
 from benchmarks.gpu_decoding import described
 from benchmarks.gpu_figures import Figure, Target, microseconds, terabytes
-from benchmarks.gpu_timing import Peer, Run, Timer, copies_of
 from unweight_codecs.errors import IntegrityError, UsageError
 from unweight_gpu.device import Array, Device
 from unweight_gpu.palette.codec import PaletteCodec
 from unweight_gpu.palette.format import Palette, Refused
 from unweight_gpu.palette.product import PaletteProduct
+from unweight_gpu.timing import Run, Timer, copies_of
 from unweight_gpu.verification import Verifier
 
 MULTIPLIED: Final = ("q_proj", "gate_proj", "down_proj")  # 4096 x 4096, 14336 x 4096, its opposite
 BATCHES: Final = (1, 4, 16)
+
+
+class Peer(Protocol):
+    """What multiplies plain BF16 words."""
+
+    @property
+    def name(self) -> str:
+        """What the table calls it."""
+        ...
+
+    def product(self, words: Array, x: Array, out: Array) -> Run:
+        """Return what writes x Wᵀ to ``out``, all u16 words: [batch, cols], [rows, cols]."""
+        ...
 
 
 def expanding(device: Device, timer: Timer, layer: Layer, target: Target | None = None) -> Figure:

@@ -11,13 +11,14 @@ import numpy as np
 from benchmarks.gpu_data import Layer
 from benchmarks.gpu_decoding import described
 from benchmarks.gpu_figures import Figure, terabytes
-from benchmarks.gpu_timing import Peer, Run, Timer
+from benchmarks.gpu_palettes import Peer
 from unweight_cli.units import percent
 from unweight_codecs.errors import IntegrityError
 from unweight_gpu.cupy_device import CudaDevice
 from unweight_gpu.device import Array, Handle
 from unweight_gpu.failures import line_of
 from unweight_gpu.palette.cuda import CudaBlas
+from unweight_gpu.timing import Run, Timer
 from unweight_gpu.verification import Verifier
 
 COPY_BYTES: Final = 2 << 30

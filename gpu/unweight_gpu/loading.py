@@ -4,6 +4,7 @@ Every tensor is checked against its digest on the device, palettes too: they are
 it. What no kernel decodes, and what is stored as it was, is read by the processor and copied.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +16,14 @@ from unweight_codecs.accelerators import Span
 from unweight_codecs.accelerators.cpu import decode_on_host
 from unweight_codecs.archive import ArchiveReader
 from unweight_codecs.containers.base import TensorEntry
-from unweight_codecs.errors import IntegrityError, quoted
+from unweight_codecs.errors import IntegrityError, UsageError, quoted
 from unweight_codecs.tensor_spec import TensorSpec
 from unweight_gpu.batch import obstacle, palette_obstacle
 from unweight_gpu.device import Array, StreamingDevice
 from unweight_gpu.overlap import batches, overlapped
 from unweight_gpu.palette.codec import PaletteCodec
-from unweight_gpu.palette.format import Palette
+from unweight_gpu.palette.format import Layout, Palette
+from unweight_gpu.palette.linear import LinearBackend, PaletteLinear
 from unweight_gpu.transfer import Request, Slot, Transfer, UnderWay
 
 RESIDENT_BYTES: Final = 1 << 29  # of words: a layer of a model of 8 billion weights takes 0.4 GB
@@ -40,6 +42,20 @@ class Loaded:
         """Device memory that it takes."""
         held = self.palette if self.palette is not None else self.words
         return 0 if held is None else int(held.nbytes)
+
+    def linear(self, backend: LinearBackend) -> PaletteLinear:
+        """Return a layer with these weights, [..., columns], as they are in memory.
+
+        Raises UsageError for what is no BF16 matrix.
+        """
+        shape = self.spec.shape
+        if self.spec.dtype != "BF16" or len(shape) < 2:
+            what = f"tensor {quoted(self.spec.name)} is {self.spec.dtype} {list(shape)}"
+            raise UsageError(f"{what}; a linear layer takes a BF16 matrix")
+        layout, words = Layout(math.prod(shape[:-1]), shape[-1]), self.words
+        if words is not None:
+            words = words.view(np.uint16).reshape(layout.rows, layout.cols)
+        return PaletteLinear(backend, layout, self.palette, words)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,9 @@ import pytest
 
 from tests.gpu.devices import CupyDevice, Device, Simulator
 from tests.gpu.simulator.compiler import find_compiler
+from tests.gpu.streaming import Streaming
+from unweight_gpu.cupy_device import CudaDevice
+from unweight_gpu.device import StreamingDevice
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +41,12 @@ def cupy_device() -> CupyDevice:
     if not cupy.cuda.is_available():
         pytest.skip("CuPy finds no CUDA device or no driver")
     return CupyDevice()
+
+
+@pytest.fixture
+def streaming(device: Device) -> StreamingDevice:
+    """Return the device with queues."""
+    return CudaDevice(0) if device.name == "cupy" else Streaming(device)
 
 
 @pytest.fixture(params=["simulator", pytest.param("cupy", marks=pytest.mark.gpu)])

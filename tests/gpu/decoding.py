@@ -10,7 +10,12 @@ from tests.gpu.seeded import Seeded
 from unweight_codecs.codec import Block, Model
 from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.layouts import layout_of
-from unweight_codecs.pipeline import Pipeline
+from unweight_codecs.pipeline import Pipeline, pipeline_of
+from unweight_codecs.stages.bound import Bound
+from unweight_codecs.stages.grid import Grid
+from unweight_codecs.stages.outlier import Outlier
+from unweight_codecs.stages.pack import Pack
+from unweight_codecs.stages.tile_svd import TileSvd
 from unweight_codecs.survey import survey
 from unweight_codecs.tensor_spec import TensorSpec
 from unweight_gpu.batch import Batch, BatchBuilder
@@ -37,6 +42,20 @@ class Coded:
         copy = replace(block, words=np.zeros(size, np.uint8), streams={})
         self.pipeline.decode(copy, self.model)
         return copy.words
+
+
+def lossless(
+    top_bits: int = 0, classes: int = 1, chunk_log2: int = 12, tables: int = 4
+) -> Pipeline:
+    """Return a pipeline with m and K given."""
+    stages = (
+        Outlier(),
+        Grid(mantissa_bits=top_bits, tables=tables),
+        TileSvd(classes),
+        Bound(),
+        Pack(chunk_log2),
+    )
+    return pipeline_of("test", stages)
 
 
 def code(pipeline: Pipeline, spec: TensorSpec, data: Bytes, epsilon: float = 0.0) -> Coded:

@@ -32,26 +32,19 @@ from benchmarks.gpu_figures import (
 from benchmarks.gpu_files import copied, loading, write_layers
 from benchmarks.gpu_palettes import expanding, products
 from benchmarks.gpu_results import Results
-from benchmarks.gpu_timing import Run, copies_of
 from benchmarks.measure import Spread
 from tests.gpu.devices import Device
 from tests.gpu.palette_model import narrowed, widened
 from tests.gpu.streaming import Streaming
 from unweight_codecs.errors import IntegrityError, ResourceError, UsageError
 from unweight_codecs.kernels.base import Bytes
-from unweight_gpu.cupy_device import CudaDevice
 from unweight_gpu.device import Array, StreamingDevice
+from unweight_gpu.timing import Run, copies_of
 
 DTYPES = ("BF16", "F32", "F64", "F8_E5M2", "I8")
 TINY = Sizes(DTYPES, (96, 132), 12, ((64, 128), (24, 528)), 8192)
 LARGE = 8000  # bytes: more than what describes a batch, less than what is decoded
 SHAPES = {"a": (64, 128), "b": (32, 256)}
-
-
-@pytest.fixture
-def streaming(device: Device) -> StreamingDevice:
-    """Return the device with queues."""
-    return CudaDevice(0) if device.name == "cupy" else Streaming(device)
 
 
 @pytest.fixture

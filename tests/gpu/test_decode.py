@@ -5,62 +5,29 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.gpu.decoding import Coded, code, decode
+from tests.gpu.decoding import Coded, code, decode, lossless
 from tests.gpu.devices import Device
+from tests.gpu.matrices import SHAPE, weights
 from tests.gpu.seeded import SEEDS, Seeded
 from unweight_codecs.kernels.base import Bytes
-from unweight_codecs.pipeline import Pipeline, pipeline_of
+from unweight_codecs.pipeline import pipeline_of
 from unweight_codecs.presets import BOUNDED, PRESETS
 from unweight_codecs.quantise.values import FLOATS, words_of_values
-from unweight_codecs.stages.bound import Bound
 from unweight_codecs.stages.channel_outlier import ChannelOutlier
 from unweight_codecs.stages.error_bound import ErrorBound
-from unweight_codecs.stages.grid import Grid
 from unweight_codecs.stages.level_grid import LevelGrid
-from unweight_codecs.stages.outlier import Outlier
 from unweight_codecs.stages.pack import Pack
 from unweight_codecs.stages.tile_low_rank import TileLowRank
-from unweight_codecs.stages.tile_svd import TileSvd
 from unweight_codecs.tensor_spec import TensorSpec, dtype_named
 
 WORD_FLOATS = ("BF16", "F16", "F32", "F64", "F8_E4M3", "F8_E5M2")
 OTHERS = ("I8", "U16", "I32", "I64", "F6_E2M3", "F4", "F8_E8M0", "C64")
-SHAPE = (61, 148)  # the last group of words is not full, and rows end inside of groups
 
 
 @pytest.fixture
 def seeded(device: Device) -> Seeded:
     """Return the device with the first seed."""
     return Seeded(device)
-
-
-def lossless(
-    top_bits: int = 0, classes: int = 1, chunk_log2: int = 12, tables: int = 4
-) -> Pipeline:
-    """Return a pipeline with m and K given."""
-    stages = (
-        Outlier(),
-        Grid(mantissa_bits=top_bits, tables=tables),
-        TileSvd(classes),
-        Bound(),
-        Pack(chunk_log2),
-    )
-    return pipeline_of("test", stages)
-
-
-def weights(dtype: str, shape: tuple[int, int], seed: int = 0, spread: float = 2.0) -> Bytes:
-    """Return words of numbers whose rows differ in scale; some lie outside of any window."""
-    rng = np.random.default_rng(seed)
-    values = rng.standard_normal(shape) * np.exp2(rng.normal(0, spread, (shape[0], 1)))
-    values[rng.random(shape) < 0.01] *= 1e-6
-    values[0, :4] = 0.0, -0.0, np.inf, -np.inf
-    if dtype == "F64":
-        return values.astype("<f8").reshape(-1).view(np.uint8)
-    if dtype in FLOATS:
-        with np.errstate(over="ignore"):
-            return words_of_values(values.astype(np.float32).reshape(-1), dtype)
-    bytes_of_all = TensorSpec("t", dtype, shape).nbytes
-    return np.clip(rng.normal(0, 30, bytes_of_all), -128, 127).astype(np.int8).view(np.uint8)
 
 
 def assert_exact(device: Seeded, coded: Coded, original: Bytes | None = None) -> None:

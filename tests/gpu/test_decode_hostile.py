@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import xxhash
 
-from tests.gpu.decoding import Coded, code, decode
+from tests.gpu.decoding import Coded, code, decode, lossless
 from tests.gpu.devices import Device
+from tests.gpu.matrices import SHAPE, weights
 from tests.gpu.seeded import Seeded
-from tests.gpu.test_decode import SHAPE, lossless, weights
 from unweight_codecs.codec import Block
 from unweight_codecs.entropy.directory import chunk_lengths
 from unweight_codecs.errors import IntegrityError

@@ -9,27 +9,23 @@ import pytest
 from tests.gpu.devices import Device
 from tests.gpu.streaming import Streaming
 from unweight_codecs import registry
-from unweight_codecs.accelerators import Engine, choice
+from unweight_codecs.accelerators import Engine, Span, choice
+from unweight_codecs.accelerators.cpu import decode_on_host
+from unweight_codecs.archive import ArchiveReader
 from unweight_codecs.errors import IntegrityError, QualityGateError, ResourceError, UsageError
 from unweight_codecs.kernels import active_kernel
 from unweight_codecs.operations.compress import CompressOptions, compress
 from unweight_codecs.operations.decompress import decompress
 from unweight_codecs.operations.progress import NoProgress
 from unweight_codecs.operations.verify import verify
-from unweight_gpu.cupy_device import CudaDevice
 from unweight_gpu.device import StreamingDevice
 from unweight_gpu.engine import CudaEngine
+from unweight_gpu.verification import Verifier
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "fixtures"
 QUIET = NoProgress()
 SMALL_BATCH = 1 << 14  # bytes: a file takes many
-
-
-@pytest.fixture
-def streaming(device: Device) -> StreamingDevice:
-    """Return the device with queues."""
-    return CudaDevice(0) if device.name == "cupy" else Streaming(device)
 
 
 Register = Callable[[StreamingDevice], None]
@@ -174,6 +170,26 @@ def test_a_large_error_is_refused(
         verify(model, other, threads=1, progress=QUIET, device="cuda")
 
 
+def spans_of(archive: ArchiveReader, chunks: int) -> list[list[Span]]:
+    """Return the coded tensors of a file as spans."""
+    coded = (pair for pair in archive.tensors() if archive.is_coded(pair[0].spec.name))
+    return [archive.spans(archive.head(*pair), chunks) for pair in coded]
+
+
+def test_a_piece_lasts_until_the_next_is_asked_for(streaming: StreamingDevice, model: Path) -> None:
+    """Memory is used again: however small the batches, a piece is read before the one after."""
+    with ArchiveReader(model) as archive, CudaEngine(streaming, "cuda:0", batch_bytes=1) as engine:
+        tensors = spans_of(archive, 1)
+        number = 0
+        for spans, pieces in zip(tensors, engine.decode(tensors), strict=True):
+            for span, piece in zip(spans, pieces, strict=True):
+                expected = decode_on_host(span).words
+                assert np.array_equal(piece.words, expected)
+                assert piece.first_difference(expected) is None
+                number += 1
+    assert number == 4  # twice as many as there are slots
+
+
 # ---- Choosing a device
 
 
@@ -204,6 +220,26 @@ def test_a_device_that_fails_is_not_tried_again(
     register(Streaming(device, fails_at=fails_at))
     with pytest.raises(ResourceError, match="too little memory"):
         verify(coded, None, threads=1, progress=QUIET, device="cuda")
+
+
+def test_a_device_that_fails_at_comparing(
+    device: Device, register: Register, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if device.name == "cupy":
+        pytest.skip("only the simulator fails on purpose")
+
+    def fails(*_: object) -> None:
+        raise ResourceError("the device has too little memory")
+
+    monkeypatch.setattr(Verifier, "first_difference", fails)
+    register(Streaming(device))
+    notes = list[str]()
+    original = FIXTURES / "golden" / "floats16.safetensors"
+    report = verify(model, original, threads=1, progress=QUIET, device="auto", note=notes.append)
+    assert notes == ["decoding on the processor: the device has too little memory"]
+    assert report.kernel == f"cuda:0, then {active_kernel()} kernels"
+    with pytest.raises(ResourceError, match="too little memory"):
+        verify(model, original, threads=1, progress=QUIET, device="cuda")
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1:2", "cpu:0", ""])

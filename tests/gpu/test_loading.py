@@ -5,27 +5,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.gpu.blas import blas_of
 from tests.gpu.devices import Device
-from tests.gpu.streaming import Streaming
-from tests.gpu.test_transcode import words_of
+from tests.gpu.matrices import words_of
+from tests.gpu.palette_model import narrowed, widened
 from unweight_codecs.containers.base import FileSource
 from unweight_codecs.containers.safetensors import header_bytes
 from unweight_codecs.containers.sniff import read_index
-from unweight_codecs.errors import IntegrityError
+from unweight_codecs.errors import IntegrityError, UsageError
 from unweight_codecs.operations.compress import CompressOptions, compress
 from unweight_codecs.operations.progress import NoProgress
-from unweight_gpu.cupy_device import CudaDevice
+from unweight_codecs.tensor_spec import TensorSpec
 from unweight_gpu.device import StreamingDevice
-from unweight_gpu.loading import load
+from unweight_gpu.loading import Loaded, load
 from unweight_gpu.palette.codec import PaletteCodec
+from unweight_gpu.palette.linear import LinearBackend
+from unweight_gpu.palette.strategy import Strategy
 
 GOLDEN = Path(__file__).parents[2] / "fixtures" / "golden"
-
-
-@pytest.fixture
-def streaming(device: Device) -> StreamingDevice:
-    """Return the device with queues."""
-    return CudaDevice(0) if device.name == "cupy" else Streaming(device)
 
 
 def tensors_of(path: Path) -> dict[str, bytes]:
@@ -76,6 +73,34 @@ def test_palettes(streaming: StreamingDevice, model: Path, tmp_path: Path) -> No
             codec.check(tensor.palette)
             assert tensor.nbytes < 0.8 * tensor.spec.nbytes
     assert held == {"a": True, "b": False, "c": True, "d": True}
+
+
+@pytest.mark.parametrize("palettes", [False, True])
+def test_layers(
+    device: Device, streaming: StreamingDevice, model: Path, palettes: bool, tmp_path: Path
+) -> None:
+    """A file becomes layers that multiply: with a palette where there is one, without a copy."""
+    backend = LinearBackend(streaming, blas_of(device))
+    original = tensors_of(tmp_path / "source.safetensors")
+    for tensor in load(model, streaming, palettes=palettes):
+        layer = tensor.linear(backend)
+        assert layer.nbytes == tensor.nbytes
+        assert (Strategy.FUSED in layer.held) == (palettes and tensor.spec.name != "b")
+        rows, cols = tensor.spec.shape
+        words = np.frombuffer(original[tensor.spec.name], np.uint16).reshape(rows, cols)[1:]
+        x = narrowed(np.random.default_rng(1).standard_normal((3, cols)))
+        found = widened(streaming.to_host(layer.matmul(streaming.array(x), "BF16")))[:, 1:]
+        weights, inputs = widened(words).astype(np.float64), widened(x).astype(np.float64)
+        size = np.abs(inputs) @ np.abs(weights).T
+        assert (np.abs(found - inputs @ weights.T) <= size * 2.0**-8).all()
+
+
+def test_what_is_no_matrix_makes_no_layer(device: Device, streaming: StreamingDevice) -> None:
+    backend = LinearBackend(streaming, blas_of(device))
+    nothing = streaming.empty(64, np.uint8)
+    for spec in (TensorSpec("t", "BF16", (32,)), TensorSpec("t", "F32", (4, 4))):
+        with pytest.raises(UsageError, match=r"tensor 't' is .*a linear layer takes a BF16 matrix"):
+            Loaded(spec, nothing).linear(backend)
 
 
 @pytest.mark.parametrize("palettes", [False, True])

@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.gpu.devices import Device
-from tests.gpu.palette_model import narrowed
+from tests.gpu.matrices import ARRAYS, encoded, gaussian, mixed, on_device
 from tests.gpu.seeded import SEEDS, Seeded
 from unweight_codecs.errors import IntegrityError, UsageError
 from unweight_gpu.device import Array
@@ -14,7 +14,6 @@ from unweight_gpu.palette.codec import STATUSES, PaletteCodec
 from unweight_gpu.palette.format import Layout, Palette, Refused, best_base
 
 Words = NDArray[np.uint16]
-ARRAYS = ("sm", "nibbles", "row_ptr", "escapes")
 SHAPES = [(1, 1), (1, 16), (3, 17), (5, 33), (2, 8), (9, 24), (4, 1000), (2, 1032), (3, 2049)]
 
 
@@ -28,31 +27,6 @@ def seeded(device: Device, request: pytest.FixtureRequest) -> Seeded:
 def codec(seeded: Seeded) -> PaletteCodec:
     """Return the kernels under test."""
     return PaletteCodec(seeded)
-
-
-def gaussian(rows: int, cols: int, seed: int = 0) -> Words:
-    return narrowed(0.02 * np.random.default_rng(seed).standard_normal((rows, cols)))
-
-
-def mixed(rows: int, cols: int, seed: int = 0) -> Words:
-    """Weights as they are, and among them zeros of both signs and any other pattern."""
-    rng = np.random.default_rng(seed)
-    words = gaussian(rows, cols, seed).reshape(-1)
-    for share, values in ((10, 0), (11, 0x8000), (7, rng.integers(0, 1 << 16, words.size))):
-        chosen = rng.integers(0, share, words.size) == 0
-        words = np.where(chosen, values, words).astype(np.uint16)
-    return words.reshape(rows, cols)
-
-
-def encoded(words: Words, base: int | None = None) -> Palette:
-    found = reference.encode(words, base, most_escapes=1)
-    assert isinstance(found, Palette)
-    return found
-
-
-def on_device(device: Seeded, palette: Palette, **changed: Array) -> Palette:
-    arrays = {name: device.array(changed.get(name, getattr(palette, name))) for name in ARRAYS}
-    return Palette(palette.layout, palette.base, **arrays)
 
 
 # ---- The format

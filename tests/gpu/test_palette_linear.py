@@ -1,23 +1,31 @@
 """Layers choose between ways to multiply that agree; what was measured is remembered."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.gpu.blas import blas_of
 from tests.gpu.devices import Device
+from tests.gpu.matrices import gaussian
 from tests.gpu.palette_model import narrowed, widened
 from tests.gpu.seeded import Seeded
-from tests.gpu.test_palette import gaussian
 from unweight_codecs.errors import UsageError
 from unweight_gpu import kernels
-from unweight_gpu.device import Array
 from unweight_gpu.palette.format import Layout
-from unweight_gpu.palette.linear import Blas, Engine, PaletteLinear
+from unweight_gpu.palette.linear import LinearBackend, PaletteLinear
 from unweight_gpu.palette.strategy import BUCKETS, Strategy, bucket_of, default, usable
-from unweight_gpu.palette.tuning import MeasuredChooser, Measurements, cache_file, key_of, tune
+from unweight_gpu.palette.tuning import (
+    MeasuredChooser,
+    Measurements,
+    cache_file,
+    kernel_hash,
+    key_of,
+    tune,
+)
+from unweight_gpu.timing import Run
 
 ALL = frozenset(Strategy)
 PALETTE = frozenset({Strategy.FUSED, Strategy.EXPANDED})
@@ -25,25 +33,10 @@ WORDS = frozenset({Strategy.BF16})
 DEVICE = "a device, driver 1"
 
 
-class NumpyBlas:
-    """Products in binary64, rounded once."""
-
-    def matmul(self, words: Array, x: Array, out: Array) -> None:
-        exact = widened(x).astype(np.float64) @ widened(words).astype(np.float64).T
-        out[...] = narrowed(exact) if out.dtype == np.uint16 else exact
-
-
 @pytest.fixture
-def engine(device: Device) -> Engine:
-    """Return an engine with the BLAS of the device."""
-    seeded = Seeded(device)
-    if device.name == "simulator":
-        return Engine(seeded, NumpyBlas())
-    from unweight_gpu.cupy_device import CudaDevice
-    from unweight_gpu.palette.cuda import CudaBlas
-
-    blas: Blas = CudaBlas(CudaDevice())
-    return Engine(seeded, blas)
+def backend(device: Device) -> LinearBackend:
+    """Return a backend with the BLAS of the device."""
+    return LinearBackend(Seeded(device), blas_of(device))
 
 
 class FakeTimer:
@@ -53,67 +46,68 @@ class FakeTimer:
         self.times = list(times)
         self.calls = 0
 
-    def seconds(self, runs: Sequence[Callable[[], object]]) -> float:
+    def samples(self, runs: Sequence[Run]) -> Sequence[float]:
         assert len(runs) == 16  # matrices this small stay in a cache, whatever is done
         runs[-1]()
         self.calls += 1
-        return self.times[(self.calls - 1) % len(self.times)]
+        median = self.times[(self.calls - 1) % len(self.times)]
+        return [median, 5 * median, median / 2]
 
 
 # ---- Layers
 
 
 @pytest.mark.parametrize("batch", [1, 3, 16, 40])
-def test_all_ways_agree(engine: Engine, batch: int) -> None:
+def test_all_ways_agree(backend: LinearBackend, batch: int) -> None:
     words = gaussian(24, 600)
     words[3, 5] = 0x4321  # an escape
     x = narrowed(np.random.default_rng(2).standard_normal((batch, 600)))
-    layer = engine.linear(engine.device.array(words), keep_words=True)
+    layer = backend.linear(backend.device.array(words), keep_words=True)
     exact = widened(x).astype(np.float64) @ widened(words).astype(np.float64).T
     size = np.abs(widened(x)).astype(np.float64) @ np.abs(widened(words)).astype(np.float64).T
     for strategy in usable(batch, layer.held):
-        given = engine.device.array(x)
-        full = engine.device.to_host(layer.matmul(given, strategy=strategy))
+        given = backend.device.array(x)
+        full = backend.device.to_host(layer.matmul(given, strategy=strategy))
         assert (np.abs(full - exact) <= size * 2.0**-16).all()
-        half = engine.device.to_host(layer.matmul(given, "BF16", strategy=strategy))
+        half = backend.device.to_host(layer.matmul(given, "BF16", strategy=strategy))
         assert (np.abs(widened(half) - exact) <= size * 2.0**-16 + np.abs(exact) * 2.0**-8).all()
-    chosen = engine.device.to_host(layer.matmul(engine.device.array(x)))
+    chosen = backend.device.to_host(layer.matmul(backend.device.array(x)))
     assert chosen.shape == (batch, 24)
 
 
-def test_expanded_words_are_the_weights(engine: Engine) -> None:
+def test_expanded_words_are_the_weights(backend: LinearBackend) -> None:
     for shape in ((9, 100), (4, 33), (30, 64)):  # the same scratch memory for all of them
         words = gaussian(*shape)
-        layer = engine.linear(engine.device.array(words))
+        layer = backend.linear(backend.device.array(words))
         assert layer.palette is not None
-        scratch = engine.codec.expand(layer.palette, engine.scratch(layer.layout))
-        assert np.array_equal(engine.device.to_host(scratch), words)
-        identity = engine.device.array(narrowed(np.eye(shape[1])))
+        scratch = backend.codec.expand(layer.palette, backend.scratch(layer.layout))
+        assert np.array_equal(backend.device.to_host(scratch), words)
+        identity = backend.device.array(narrowed(np.eye(shape[1])))
         result = layer.matmul(identity, "BF16", strategy=Strategy.EXPANDED)
-        assert np.array_equal(engine.device.to_host(result).T, words)
+        assert np.array_equal(backend.device.to_host(result).T, words)
 
 
-def test_a_layer_holds_what_it_is_told_to(engine: Engine) -> None:
-    words = engine.device.array(gaussian(8, 64))
-    plain, both = engine.linear(words), engine.linear(words, keep_words=True)
+def test_a_layer_holds_what_it_is_told_to(backend: LinearBackend) -> None:
+    words = backend.device.array(gaussian(8, 64))
+    plain, both = backend.linear(words), backend.linear(words, keep_words=True)
     assert plain.held == PALETTE
     assert plain.palette is not None
     assert plain.nbytes == plain.palette.nbytes
     assert both.held == ALL
     assert both.nbytes == plain.nbytes + 2 * 8 * 64
-    refused = engine.linear(engine.device.array(np.full((8, 64), 0x7F80, np.uint16)))
+    refused = backend.linear(backend.device.array(np.full((8, 64), 0x7F80, np.uint16)))
     assert refused.held == WORDS
     assert "outside the window" in refused.reason
-    x = engine.device.array(np.full((2, 64), 0x3F80, np.uint16))
-    assert (engine.device.to_host(refused.matmul(x)) == np.inf).all()
+    x = backend.device.array(np.full((2, 64), 0x3F80, np.uint16))
+    assert (backend.device.to_host(refused.matmul(x)) == np.inf).all()
     with pytest.raises(UsageError, match="one of bf16"):
         refused.matmul(x, strategy=Strategy.FUSED)
-    many = engine.device.array(np.full((17, 64), 0x3F80, np.uint16))
+    many = backend.device.array(np.full((17, 64), 0x3F80, np.uint16))
     with pytest.raises(UsageError, match="no fused product of 17 rows here"):
         plain.matmul(many, strategy=Strategy.FUSED)
     with pytest.raises(UsageError, match="a palette or plain words"):
-        PaletteLinear(engine, Layout(8, 64))
-    nothing = plain.matmul(engine.device.empty((0, 64), np.uint16))
+        PaletteLinear(backend, Layout(8, 64))
+    nothing = plain.matmul(backend.device.empty((0, 64), np.uint16))
     assert nothing.shape == (0, 8)
 
 
@@ -171,31 +165,65 @@ def test_measurements_beat_the_table(tmp_path: Path) -> None:
 # ---- Tuning
 
 
-def test_tuning_measures_once(engine: Engine, tmp_path: Path) -> None:
+def test_tuning_measures_once(backend: LinearBackend, tmp_path: Path) -> None:
     file, timer = tmp_path / "deep" / "tuning.json", FakeTimer([3e-6, 1e-6, 2e-6])
     shapes = [(8, 64), (16, 32), (8, 64)]
-    report = tune(shapes, [1, 3, 4, 20], engine, timer, DEVICE, file)
+    report = tune(shapes, [1, 3, 4, 20], backend, timer, DEVICE, file)
     assert report.notes == ()
     lines = [(line.layout.rows, line.batch, line.is_cached) for line in report.lines]
     assert lines == [(rows, batch, False) for rows in (8, 16) for batch in (1, 4, 32)]
     assert [len(line.seconds) for line in report.lines] == [3, 3, 2] * 2
     assert report.lines[0].best is Strategy.FUSED
     assert timer.calls == 16
-    again = tune(shapes, [1, 4, 32], engine, timer, DEVICE, file)
+    again = tune(shapes, [1, 4, 32], backend, timer, DEVICE, file)
     assert timer.calls == 16
     assert all(line.is_cached for line in again.lines)
     assert [line.seconds for line in again.lines] == [line.seconds for line in report.lines]
-    tune([(8, 64)], [1], engine, timer, "another driver", file)
+    tune([(8, 64)], [1], backend, timer, "another driver", file)
     assert timer.calls == 19
     assert sorted(path.name for path in file.parent.iterdir()) == ["tuning.json"]
     chooser = MeasuredChooser(DEVICE, Measurements.load(file))
     assert chooser.best(Layout(8, 64), 1, ALL) is Strategy.FUSED
 
 
-def test_other_kernels_are_measured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = key_of(DEVICE, Layout(8, 64), 1)
-    monkeypatch.setattr(kernels, "source", lambda name: "another " + name)
-    assert key_of(DEVICE, Layout(8, 64), 1) != before
+PutVersion = Callable[[str], list[str]]
+
+
+@pytest.fixture
+def put_version(monkeypatch: pytest.MonkeyPatch) -> Iterator[PutVersion]:
+    """Return a function that puts kernels of a version in place; it returns which are read."""
+
+    def put(version: str) -> list[str]:
+        read = list[str]()
+
+        def source(name: str) -> str:
+            read.append(name)
+            return version + name
+
+        monkeypatch.setattr(kernels, "source", source)
+        kernel_hash.cache_clear()  # another version is another process
+        return read
+
+    yield put
+    kernel_hash.cache_clear()
+
+
+def test_other_kernels_are_measured_anew(put_version: PutVersion, tmp_path: Path) -> None:
+    layout, found = Layout(4096, 4096), Measurements(tmp_path / "none")
+    chooser = MeasuredChooser(DEVICE, found)
+    put_version("first")
+    found.seconds[key_of(DEVICE, layout, 1)] = {Strategy.BF16: 1e-6}
+    for version, best in (("first", Strategy.BF16), ("second", Strategy.FUSED)):
+        put_version(version)
+        assert chooser.best(layout, 1, ALL) is best
+
+
+def test_choices_read_the_kernels_once(put_version: PutVersion, tmp_path: Path) -> None:
+    read = put_version("first")
+    chooser = MeasuredChooser(DEVICE, Measurements(tmp_path / "none"))
+    for batch in range(1, 9):
+        chooser.best(Layout(8, 64), batch, ALL)
+    assert sorted(read) == ["gemm", "palette"]
 
 
 GOOD = {"version": 1, "seconds": {"key": {"bf16": 1e-6}}}
@@ -236,10 +264,10 @@ def test_a_missing_file_is_no_news(tmp_path: Path) -> None:
     assert Measurements.load(tmp_path / "none").notes == []
 
 
-def test_a_cache_that_cannot_be_written_is_a_note(engine: Engine, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_a_note(backend: LinearBackend, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     target = tmp_path / "file" / "tuning.json"
-    report = tune([(8, 64)], [1], engine, FakeTimer([1e-6]), DEVICE, target)
+    report = tune([(8, 64)], [1], backend, FakeTimer([1e-6]), DEVICE, target)
     assert len(report.lines) == 1
     assert "measurements are not kept" in report.notes[-1]
 

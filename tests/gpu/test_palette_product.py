@@ -6,9 +6,9 @@ from numpy.typing import NDArray
 
 from tests.gpu import palette_model
 from tests.gpu.devices import Device
+from tests.gpu.matrices import ARRAYS, encoded, gaussian, mixed, on_device
 from tests.gpu.palette_model import narrowed, widened
 from tests.gpu.seeded import SEEDS, Seeded
-from tests.gpu.test_palette import ARRAYS, encoded, gaussian, mixed, on_device
 from unweight_codecs.errors import UsageError
 from unweight_gpu.palette.format import LARGEST_BASE, WINDOW, Palette
 from unweight_gpu.palette.product import PaletteProduct

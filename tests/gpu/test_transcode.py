@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.gpu.decoding import Coded, code
+from tests.gpu.decoding import Coded, code, lossless
 from tests.gpu.devices import Device
+from tests.gpu.matrices import words_of
 from tests.gpu.seeded import SEEDS, Seeded
-from tests.gpu.test_decode import lossless
 from unweight_codecs.codec import Block
 from unweight_codecs.presets import BOUNDED, PRESETS
 from unweight_codecs.tensor_spec import TensorSpec
@@ -26,18 +26,6 @@ Words = NDArray[np.uint16]
 def seeded(device: Device) -> Seeded:
     """Return the device with the first seed."""
     return Seeded(device)
-
-
-def words_of(shape: tuple[int, int], seed: int = 0, escapes: float = 0.003) -> Words:
-    """BF16 words of a trained look: rows differ in scale, few weights lie far off, some are 0."""
-    rng = np.random.default_rng(seed)
-    values = rng.standard_normal(shape) * np.exp2(rng.normal(0, 0.7, (shape[0], 1)))
-    far = rng.random(shape) < escapes
-    values[far] *= np.exp2(rng.integers(-120, -20, shape))[far]
-    words = (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    words[0, :6] = 0x0000, 0x8000, 0x7F80, 0xFF80, 0x7FC1, 0x0001
-    words[-1, -1] = 0x8000
-    return words
 
 
 def coded_words(words: Words, top_bits: int = 1, classes: int = 1) -> Coded:

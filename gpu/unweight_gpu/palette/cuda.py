@@ -1,8 +1,7 @@
 """What the palette needs of CUDA beyond kernels: cuBLAS, events, and the name of the device."""
 
-import statistics
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -10,15 +9,15 @@ import numpy as np
 from unweight_gpu import kernels
 from unweight_gpu.cupy_device import CudaDevice
 from unweight_gpu.device import Array
-from unweight_gpu.palette.linear import Engine
+from unweight_gpu.palette.linear import LinearBackend
 from unweight_gpu.palette.tuning import (
     MeasuredChooser,
     Measurements,
     Report,
-    Runs,
     cache_file,
     tune,
 )
+from unweight_gpu.timing import Run
 
 _REPEATS: Final = 7
 _MOST_QUEUED: Final = 64  # runs between two events; a device queues about a thousand launches
@@ -82,11 +81,7 @@ class EventTimer:
         self._device: Any = cupy.cuda.Device(device.number)
         self._idle = device.load(kernels.source("idle")).get_function("idle")
 
-    def seconds(self, runs: Runs) -> float:
-        """Return the median time of a run."""
-        return statistics.median(self.samples(runs))
-
-    def samples(self, runs: Runs) -> list[float]:
+    def samples(self, runs: Sequence[Run]) -> list[float]:
         """Return the time of a run, several times: each is the mean of a queue of them.
 
         The first pass over the runs warms up and is not counted.
@@ -103,7 +98,7 @@ class EventTimer:
             self._device.synchronize()
             return [self._once(queued, microseconds) for _ in range(_REPEATS)]
 
-    def _once(self, queued: Runs, microseconds: int) -> float:
+    def _once(self, queued: Sequence[Run], microseconds: int) -> float:
         start, stop = self._cupy.cuda.Event(), self._cupy.cuda.Event()
         self._idle((1,), (1,), (np.uint32(microseconds),))
         start.record()
@@ -124,15 +119,15 @@ def name_of(device: CudaDevice) -> str:
     return f"{properties['name'].decode()}, driver {driver}"
 
 
-def engine_of(device: CudaDevice) -> Engine:
-    """Return the engine of a device, which uses this user's measurements."""
+def linear_backend(device: CudaDevice) -> LinearBackend:
+    """Return what layers on a device multiply with, chosen by what this user has measured."""
     chooser = MeasuredChooser(name_of(device), Measurements.load(cache_file()))
-    return Engine(device, CudaBlas(device), chooser)
+    return LinearBackend(device, CudaBlas(device), chooser)
 
 
 def tune_on(
     shapes: Iterable[tuple[int, int]], batches: Iterable[int], device: CudaDevice
 ) -> Report:
     """Measure the strategies on a device and keep the results for this user; see ``tune``."""
-    engine = Engine(device, CudaBlas(device))
-    return tune(shapes, batches, engine, EventTimer(device), name_of(device), cache_file())
+    backend = LinearBackend(device, CudaBlas(device))
+    return tune(shapes, batches, backend, EventTimer(device), name_of(device), cache_file())

@@ -37,7 +37,7 @@ class Defaults:
         return default(layout, batch, held)
 
 
-class Engine:
+class LinearBackend:
     """The compiled kernels of a device, its BLAS, and what chooses between them."""
 
     def __init__(self, device: Device, blas: Blas, chooser: Chooser | None = None) -> None:
@@ -80,14 +80,14 @@ class PaletteLinear:
     """The weights of a layer, and products with them.
 
     Attributes:
-        engine: Of the device that the weights are on.
+        backend: Of the device that the weights are on.
         layout: The extent of the matrix.
         palette: The weights as a palette.
         words: The weights as BF16 words, u16 [rows, cols].
         reason: Why there is no palette.
     """
 
-    engine: Engine
+    backend: LinearBackend
     layout: Layout
     palette: Palette | None = None
     words: Array | None = None
@@ -121,25 +121,25 @@ class PaletteLinear:
         Args:
             x: BF16 words, u16 [batch, cols] on the device.
             dtype: Of the result, ``F32`` or ``BF16``.
-            strategy: How; the engine's choice if None.
+            strategy: How; the backend's choice if None.
             out: Where the result goes, if given.
 
         Raises:
             UsageError: An array does not fit, or the layer is not held for the strategy.
         """
         batch = require_activations(x, self.layout)
-        out = result_array(self.engine.device, batch, self.layout, dtype, out)
+        out = result_array(self.backend.device, batch, self.layout, dtype, out)
         if not batch:
             return out
         if strategy is None:
-            strategy = self.engine.chooser.best(self.layout, batch, self.held)
+            strategy = self.backend.chooser.best(self.layout, batch, self.held)
         elif strategy not in usable(batch, self.held):
             names = ", ".join(usable(batch, self.held))
             raise UsageError(f"no {strategy} product of {batch} rows here", hint=f"one of {names}")
         if strategy is Strategy.FUSED and self.palette:
-            return self.engine.product.multiply(self.palette, x, dtype, out)
+            return self.backend.product.multiply(self.palette, x, dtype, out)
         words = self.words
         if strategy is Strategy.EXPANDED and self.palette:
-            words = self.engine.codec.expand(self.palette, self.engine.scratch(self.layout))
-        self.engine.blas.matmul(words, x, out)
+            words = self.backend.codec.expand(self.palette, self.backend.scratch(self.layout))
+        self.backend.blas.matmul(words, x, out)
         return out

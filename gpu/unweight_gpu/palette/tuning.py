@@ -3,10 +3,12 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
@@ -14,28 +16,22 @@ from unweight_codecs.accelerators.tuning import TuningReport, TuningRow
 from unweight_gpu import kernels
 from unweight_gpu.cache import cache_folder, replace_file
 from unweight_gpu.palette.format import Layout
-from unweight_gpu.palette.linear import Engine, PaletteLinear
+from unweight_gpu.palette.linear import LinearBackend, PaletteLinear
 from unweight_gpu.palette.strategy import Strategy, bucket_of, default, usable
+from unweight_gpu.timing import Run, Timer, copies_of
 
 Seconds = Mapping[Strategy, float]
-Runs = Sequence[Callable[[], object]]
 
 _VERSION: Final = 1
-_COLD_BYTES: Final = 256 << 20  # of weights between two uses of the same ones: beyond any cache
-_MOST_COPIES: Final = 16
 _SEED: Final = 20260417
 
 
-class Timer(Protocol):
-    """Measures work on a device."""
-
-    def seconds(self, runs: Runs) -> float:
-        """Return the median time of the runs, which are started one after the other."""
-        ...
-
-
+@cache
 def kernel_hash() -> str:
-    """Return a digest of the kernels that are chosen from: a measurement is of one version."""
+    """Return a digest of the kernels that are chosen from: a measurement is of one version.
+
+    It is part of every key, and a key is made for every product: so it is computed once.
+    """
     text = kernels.source("gemm") + kernels.source("palette")
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -160,7 +156,7 @@ class Report:
 def tune(
     shapes: Iterable[tuple[int, int]],
     batches: Iterable[int],
-    engine: Engine,
+    backend: LinearBackend,
     timer: Timer,
     device: str,
     file: Path,
@@ -179,7 +175,7 @@ def tune(
             key = key_of(device, layout, bucket)
             is_cached = key in measurements.seconds
             if not is_cached:
-                copies = copies or _copies(engine, layout)
+                copies = copies or _copies(backend, layout)
                 measurements.seconds[key] = _measure(copies, bucket, timer)
             lines.append(Tuned(layout, bucket, measurements.seconds[key], is_cached))
     if not all(line.is_cached for line in lines):
@@ -187,26 +183,28 @@ def tune(
     return Report(device, tuple(lines), tuple(measurements.notes))
 
 
-def _copies(engine: Engine, layout: Layout) -> list[PaletteLinear]:
+def _copies(backend: LinearBackend, layout: Layout) -> list[PaletteLinear]:
     """Return enough layers with normally distributed weights that none is found in a cache."""
     rng = np.random.default_rng(_SEED)
     values = rng.standard_normal((layout.rows, layout.cols), np.float32)
     words = (values.view(np.uint32) >> 16).astype(np.uint16)
-    number = min(_MOST_COPIES, -(-_COLD_BYTES // words.nbytes))
-    return [engine.linear(engine.device.array(words), keep_words=True) for _ in range(number)]
+    return [
+        backend.linear(backend.device.array(words), keep_words=True)
+        for _ in range(copies_of(words.nbytes))
+    ]
 
 
 def _measure(copies: Sequence[PaletteLinear], batch: int, timer: Timer) -> dict[Strategy, float]:
-    engine, layout = copies[0].engine, copies[0].layout
+    backend, layout = copies[0].backend, copies[0].layout
     rng = np.random.default_rng(_SEED + batch)
     values = rng.standard_normal((batch, layout.cols), np.float32)
-    x = engine.device.array((values.view(np.uint32) >> 16).astype(np.uint16))
-    out = engine.device.empty((batch, layout.rows), np.uint16)
+    x = backend.device.array((values.view(np.uint32) >> 16).astype(np.uint16))
+    out = backend.device.empty((batch, layout.rows), np.uint16)
     return {
-        strategy: timer.seconds([_run(copy, x, out, strategy) for copy in copies])
+        strategy: statistics.median(timer.samples([_run(c, x, out, strategy) for c in copies]))
         for strategy in usable(batch, copies[0].held)
     }
 
 
-def _run(layer: PaletteLinear, x: object, out: object, strategy: Strategy) -> Callable[[], object]:
+def _run(layer: PaletteLinear, x: object, out: object, strategy: Strategy) -> Run:
     return lambda: layer.matmul(x, "BF16", strategy=strategy, out=out)
