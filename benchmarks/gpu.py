@@ -29,7 +29,7 @@ from benchmarks.gpu_files import loading, write_layers
 from benchmarks.gpu_palettes import MULTIPLIED, Peer, expanding, products
 from benchmarks.gpu_peers import LEFT_OUT, device_copy, nvcomp_ans, peers
 from benchmarks.gpu_results import Results, Section
-from unweight_codecs.errors import ResourceError, UnweightError
+from unweight_codecs.errors import UnweightError
 from unweight_codecs.kernels import active_kernel
 from unweight_codecs.kernels.reference import ReferenceKernels
 from unweight_codecs.presets import DEFAULT, PRESETS
@@ -154,10 +154,7 @@ def _run(device: CudaDevice, results: Results, chosen: Plan) -> None:
 
 
 def _opened(number: int) -> CudaDevice:
-    usable, detail = CudaAccelerator().probe(number)
-    if not usable:
-        raise ResourceError(f"no CUDA device: {detail}", hint="see unweight doctor")
-    print(detail, flush=True)
+    print(CudaAccelerator().require(number), flush=True)
     return CudaDevice(number)
 
 

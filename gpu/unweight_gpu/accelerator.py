@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from unweight_codecs.accelerators import Engine
+from unweight_codecs.accelerators import CpuEngine, Engine
 from unweight_codecs.accelerators.tuning import TuningReport
 from unweight_codecs.errors import ResourceError
+from unweight_gpu.failures import device_errors, line_of
 
 INSTALL_HINT: Final = "pip install 'unweight[gpu]'"
 
@@ -21,48 +22,63 @@ class CudaAccelerator:
         CuPy imports without a driver, so the device is asked for and not only the package.
         """
         try:
-            import cupy
-        except ImportError:
-            return False, f"CuPy is not installed: {INSTALL_HINT}"
-        if not cupy.cuda.is_available():
-            return False, "CuPy finds no CUDA device or no driver"
-        runtime = cupy.cuda.runtime
-        try:
-            count = runtime.getDeviceCount()
-            if number >= count:
-                return False, f"there is no device {number}, only {count}"
-            with cupy.cuda.Device(number):
-                free, total = runtime.memGetInfo()
-            name = runtime.getDeviceProperties(number)["name"].decode()
-            driver = runtime.driverGetVersion()
-        except runtime.CUDARuntimeError as error:
-            return False, " ".join(str(error).split())
-        return True, (
-            f"{name}, {free / 1e9:.1f} of {total / 1e9:.1f} GB free, "
-            f"driver for CUDA {driver // 1000}.{driver % 1000 // 10}, CuPy {cupy.__version__}"
-        )
+            return _described(number)
+        except Exception as error:  # whatever a broken installation or driver raises
+            if isinstance(error, ModuleNotFoundError) and error.name == "cupy":
+                return False, f"CuPy is not installed: {INSTALL_HINT}"
+            return False, f"CuPy fails: {line_of(error)}"
+
+    def require(self, number: int) -> str:
+        """Return the line that describes a device; raises ResourceError if it cannot be used."""
+        usable, detail = self.probe(number)
+        if not usable:
+            raise ResourceError(f"no CUDA device: {detail}", hint="see unweight doctor")
+        return detail
 
     def open(self, number: int, threads: int, note: Callable[[str], None] | None) -> Engine:
-        """Return an engine; see ``Accelerator``. One thread of the host is enough to feed it."""
-        self._require(number)
+        """Return an engine; see ``Accelerator``. One thread of the host is enough to feed it.
+
+        With a ``note``, that of the processor if kernels cannot be brought to the device.
+        """
+        self.require(number)
         from unweight_gpu.cupy_device import CudaDevice
         from unweight_gpu.engine import CudaEngine
 
-        return CudaEngine(CudaDevice(number), f"{self.name}:{number}", note)
+        try:
+            with device_errors():
+                return CudaEngine(CudaDevice(number), f"{self.name}:{number}", note)
+        except ResourceError as error:
+            if note is None:
+                raise
+            note(f"decoding on the processor: {error.message}")
+            return CpuEngine(threads)
 
     def tune(
         self, number: int, shapes: Sequence[tuple[int, int]], batches: Sequence[int]
     ) -> TuningReport:
         """Measure the strategies of ``palette.strategy``; see ``Accelerator``."""
-        self._require(number)
+        self.require(number)
         from unweight_gpu.cupy_device import CudaDevice
-        from unweight_gpu.failures import device_errors
         from unweight_gpu.palette.cuda import tune_on
 
         with device_errors():
             return tune_on(shapes, batches, CudaDevice(number)).summary()
 
-    def _require(self, number: int) -> None:
-        usable, detail = self.probe(number)
-        if not usable:
-            raise ResourceError(f"no CUDA device: {detail}", hint="see unweight doctor")
+
+def _described(number: int) -> tuple[bool, str]:
+    import cupy
+
+    if not cupy.cuda.is_available():
+        return False, "CuPy finds no CUDA device or no driver"
+    runtime = cupy.cuda.runtime
+    count = runtime.getDeviceCount()
+    if number >= count:
+        return False, f"there is no device {number}, only {count}"
+    with cupy.cuda.Device(number):
+        free, total = runtime.memGetInfo()
+    name = runtime.getDeviceProperties(number)["name"].decode()
+    driver = runtime.driverGetVersion()
+    return True, (
+        f"{name}, {free / 1e9:.1f} of {total / 1e9:.1f} GB free, "
+        f"driver for CUDA {driver // 1000}.{driver % 1000 // 10}, CuPy {cupy.__version__}"
+    )

@@ -17,12 +17,12 @@ from unweight_gpu.cache import cache_folder, replace_file
 OPTIONS: Final = ("-std=c++17", "--fmad=false")
 
 
-def compiled(source: str) -> Path:
+def compiled(source: str, *, anew: bool = False) -> Path:
     """Return a file with the machine code of a source for CuPy's current device.
 
     It is kept in the cache of the user, since compiling takes seconds; where that cannot be
-    written, until this process ends. Raises ResourceError for a device that NVRTC does not
-    compile for.
+    written, until this process ends. ``anew`` replaces a file that cannot be loaded. Raises
+    ResourceError for a device that NVRTC does not compile for.
     """
     import cupy
 
@@ -31,13 +31,13 @@ def compiled(source: str) -> Path:
     key = repr((source, OPTIONS, compute_capability, version))
     name = f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.cubin"
     file = cache_folder() / "kernels" / name
-    if file.is_file():
+    if file.is_file() and not anew:
         return file
     code = _machine_code(source, compute_capability)
     try:
         replace_file(file, code)
     except OSError:
-        file = _own_folder() / name
+        file = Path(_own_folder().name) / name
         replace_file(file, code)
     return file
 
@@ -59,10 +59,6 @@ def _machine_code(source: str, compute_capability: str) -> bytes:
 
 
 @cache
-def _own_folder() -> Path:
+def _own_folder() -> tempfile.TemporaryDirectory[str]:
     """Return a folder that lasts as long as this process."""
-    _kept.append(tempfile.TemporaryDirectory(prefix="unweight-kernels-"))
-    return Path(_kept[0].name)
-
-
-_kept: Final = list[tempfile.TemporaryDirectory[str]]()
+    return tempfile.TemporaryDirectory(prefix="unweight-kernels-")

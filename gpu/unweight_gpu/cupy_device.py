@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,16 @@ class CudaDevice:
     def load(self, source: str) -> Module:
         """Compile CUDA C, so that results are those of any CPU: see ``compilation``."""
         with self._current():
-            return _CudaModule(self._cupy.RawModule(path=str(compiled(source))), self._current)
+            try:
+                module = self._loaded(compiled(source))
+            except RuntimeError:  # of the driver: the file of an earlier run may be damaged
+                module = self._loaded(compiled(source, anew=True))
+        return _CudaModule(module, self._current)
+
+    def _loaded(self, file: Path) -> Handle:
+        module = self._cupy.RawModule(path=str(file))
+        module.compile()  # would be done later, when no other file can be had
+        return module
 
     def queue(self) -> Queue:
         """Return a stream that does not wait for the default one."""

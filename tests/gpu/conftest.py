@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.gpu.devices import CupyDevice, Device, Simulator
+from tests.gpu.fake_cupy import FakeCupy
 from tests.gpu.simulator.compiler import find_compiler
 from tests.gpu.streaming import Streaming
+from unweight_gpu import compilation
 from unweight_gpu.cupy_device import CudaDevice
 from unweight_gpu.device import StreamingDevice
 
@@ -47,6 +49,17 @@ def cupy_device() -> CupyDevice:
 def streaming(device: Device) -> StreamingDevice:
     """Return the device with queues."""
     return CudaDevice(0) if device.name == "cupy" else Streaming(device)
+
+
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCupy:
+    """Put the fake in the place of CuPy, and an empty cache in the place of the user's."""
+    fake = FakeCupy()
+    for name, module in fake.modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    compilation._machine_code.cache_clear()
+    return fake
 
 
 @pytest.fixture(params=["simulator", pytest.param("cupy", marks=pytest.mark.gpu)])
