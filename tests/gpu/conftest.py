@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.gpu_data import Layer, made_up_layer
+from tests.gpu.benchmarking import SHAPES
 from tests.gpu.devices import CupyDevice, Device, Simulator
 from tests.gpu.fake_cupy import FakeCupy
 from tests.gpu.simulator.compiler import find_compiler
@@ -49,6 +51,12 @@ def cupy_device() -> CupyDevice:
 def streaming(device: Device) -> StreamingDevice:
     """Return the device with queues."""
     return CudaDevice(0) if device.name == "cupy" else Streaming(device)
+
+
+@pytest.fixture
+def layer() -> Layer:
+    """Return a layer of two matrices."""
+    return made_up_layer(SHAPES)
 
 
 @pytest.fixture
