@@ -9,12 +9,12 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from unweight_codecs.accelerators import Engine, Piece, open_engine
-from unweight_codecs.accelerators.choice import CPU, ignored
+from unweight_codecs.accelerators import CPU, Engine, Piece, no_note, open_engine
 from unweight_codecs.archive import ArchiveReader
 from unweight_codecs.containers.base import FileSource, TensorEntry
 from unweight_codecs.containers.snapshot import is_index_path
 from unweight_codecs.errors import IntegrityError, QualityGateError, UsageError, quoted
+from unweight_codecs.kernels import active_kernel
 from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.operations.decompress import ArchiveJob, open_archives
 from unweight_codecs.operations.files import Job, is_ignored
@@ -33,7 +33,7 @@ def verify(
     threads: int,
     progress: Progress,
     device: str = CPU,
-    note: Callable[[str], None] = ignored,
+    note: Callable[[str], None] = no_note,
 ) -> OperationReport:
     """Decode everything and check every checksum and digest, without output.
 
@@ -70,7 +70,8 @@ def verify(
             seconds=time.perf_counter() - started,
             cpu_seconds=time.process_time() - cpu_started,
             threads=engine.threads,
-            kernel=engine.name,
+            kernel=active_kernel(),
+            device=engine.name,
             verified=_against(files) if against else found.checked(files, "not checked"),
         )
 
