@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from benchmarks.dataset import Tensor
 from benchmarks.gpu_cases import Cases, Line, Sizes
 from benchmarks.gpu_data import Layer, coded, in_chunks, whole
-from unweight_codecs.accelerators import Span
+from unweight_codecs.accelerators import SPAN_CHUNKS, Span
 from unweight_codecs.codec import Block
 from unweight_codecs.entropy.directory import parse_directory
 from unweight_codecs.errors import IntegrityError
@@ -92,7 +92,7 @@ def _compare(
     if found is None:
         cases.stored += 1
         return
-    spans = spans_of(pipeline, found)
+    spans = spans_of(pipeline, found, SPAN_CHUNKS)
     if any(obstacle(span.model, span.directory) for span in spans):
         raise IntegrityError(f"{cases.name}: {case}: the device does not decode it")
     expected = tensor[1] if not epsilon else np.concatenate(decode_tensor(pipeline, found))

@@ -1,7 +1,7 @@
 """What a device is measured with: matrices of a trained look, coded once by the package itself."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.dataset import Tensor, load
-from unweight_codecs.accelerators import Span
-from unweight_codecs.codec import Block
+from unweight_codecs.accelerators import SPAN_CHUNKS, Span
 from unweight_codecs.errors import UsageError
 from unweight_codecs.operations.in_memory import Coded, encode_tensor, spans_of
 from unweight_codecs.parallel import Workers
@@ -122,12 +121,5 @@ def coded_layer(layer: Layer, preset: str, chunk_log2: int) -> tuple[Layer, list
 
 def whole(pipeline: Pipeline, coded_tensor: Coded) -> Span:
     """Return one span of all chunks of a tensor."""
-    blocks = coded_tensor.blocks
-    block = Block(
-        0,
-        sum(each.count for each in blocks),
-        coded=np.concatenate([each.coded for each in blocks]),
-        directory=np.concatenate([each.directory for each in blocks]),
-    )
-    (span,) = spans_of(pipeline, replace(coded_tensor, blocks=[block]))
+    (span,) = spans_of(pipeline, coded_tensor, len(coded_tensor.blocks) * SPAN_CHUNKS)
     return span

@@ -74,18 +74,27 @@ Windows = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", help="Windows to measure; all unless given."),
 ]
-Device = Annotated[
+_DEVICES = "cpu, cuda, cuda:N, or auto for a device if there is one"
+ModelDevice = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="cpu, cuda or cuda:N; the best there is unless given."),
+    typer.Option(
+        "--device", metavar="NAME", help="cpu, cuda or cuda:N; the best there is unless given."
+    ),
 ]
-Decoder = Annotated[
+DecodeDevice = Annotated[
+    str, typer.Option("--device", metavar="NAME", help=f"What decodes: {_DEVICES}.")
+]
+VerifyDevice = Annotated[
     str | None,
     typer.Option(
         "--device",
         metavar="NAME",
-        help="What decodes: cpu, cuda, cuda:N, or auto for a device if there is one. "
-        "cpu unless given.",
+        help=f"What decodes, compares and measures: {_DEVICES}. Unless given, cpu, and auto for "
+        "the model.",
     ),
+]
+TuneDevice = Annotated[
+    str, typer.Option("--device", metavar="NAME", help="What to tune: cuda, cuda:N, or auto.")
 ]
 Threads = Annotated[
     int,

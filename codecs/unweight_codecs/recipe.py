@@ -24,6 +24,7 @@ from unweight_codecs.pipeline import Pipeline, pipeline_of
 from unweight_codecs.presets import bounded_preset
 from unweight_codecs.presets import preset as preset_named
 from unweight_codecs.registry import codec_class
+from unweight_codecs.stages.pack import Pack
 
 MAX_RECIPE_BYTES = 1 << 20
 _OPTIONAL_KEYS = {"preset", "stages", "epsilon"}
@@ -104,12 +105,16 @@ def load_recipe(
 ) -> Recipe:
     """Build the recipe of a command line.
 
-    ``settings`` are for the stages of exact pipelines without ``epsilon``, of bounded ones with it.
+    ``settings`` are for the stages of exact pipelines without ``epsilon``, of bounded ones with it;
+    those of ``pack`` for both.
     ``epsilon`` is the relative error allowed where no rule has another, ``epsilons`` may have
     others by name. Raises UsageError, naming file and rule, for anything a recipe must not say.
     """
     # The settings of a command are for the stages of its own mode: those of the other have others.
-    exact_ones, bounded_ones = ((), tuple(settings)) if epsilon else (tuple(settings), ())
+    # Only packing is the same in both.
+    every = tuple(settings)
+    shared = tuple(setting for setting in every if setting.partition(":")[0] == Pack.name)
+    exact_ones, bounded_ones = (shared, every) if epsilon else (every, shared)
     rules: list[Rule] = []
     pipelines: list[Pipeline] = []
 

@@ -10,6 +10,7 @@ import pytest
 from unweight_cli.app import run
 from unweight_cli.diagnosis import Diagnosis
 from unweight_cli.environment import Environment, Space
+from unweight_codecs.accelerators import TuningReport, TuningRow
 from unweight_codecs.operations.bench import BenchReport, BenchRow
 from unweight_codecs.operations.report import (
     FileReport,
@@ -28,6 +29,7 @@ SECTIONS: dict[str, tuple[type, ...]] = {
     "inspect header": (HeaderReport,),
     "inspect stages": (StagesReport, StageReport, StreamReport),
     "bench": (BenchReport, BenchRow),
+    "tune": (TuningReport, TuningRow),
     "codecs": (CodecInfo,),
     "doctor": (Diagnosis, Environment, Space),
 }

@@ -7,7 +7,7 @@ import pytest
 
 from unweight_cli.app import run
 from unweight_codecs import registry
-from unweight_codecs.accelerators.tuning import TuningReport, TuningRow
+from unweight_codecs.accelerators import TuningReport, TuningRow
 
 REPORT = TuningReport(
     "A device, driver 13000",

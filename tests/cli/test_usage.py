@@ -17,7 +17,18 @@ from unweight_codecs.presets import PRESETS
 
 RunCli = Callable[..., CompletedProcess[str]]
 
-COMMANDS = ("compress", "decompress", "verify", "bench", "codecs", "doctor", "inspect")
+COMMANDS = (
+    "compress",
+    "decompress",
+    "verify",
+    "bench",
+    "profile",
+    "compare",
+    "tune",
+    "codecs",
+    "doctor",
+    "inspect",
+)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +58,16 @@ def test_a_line_that_does_not_parse(
 
 @pytest.mark.parametrize(
     "line",
-    ["compress", "decompress", "verify", "bench", "inspect header", "inspect stages"],
+    [
+        "compress",
+        "decompress",
+        "verify",
+        "bench",
+        "tune",
+        "compare",
+        "inspect header",
+        "inspect stages",
+    ],
 )
 def test_a_path_that_is_not_there(
     line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -8,7 +8,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from unweight_codecs import payload
-from unweight_codecs.accelerators.cpu import SPAN_CHUNKS
+from unweight_codecs.accelerators import SPAN_CHUNKS
 from unweight_codecs.codec import Block
 from unweight_codecs.entropy.directory import CODERS, entry
 from unweight_codecs.kernels.base import Bytes

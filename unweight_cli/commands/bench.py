@@ -8,7 +8,7 @@ from unweight_cli.console import emit
 from unweight_cli.options import (
     Checkpoint,
     Debug,
-    Decoder,
+    DecodeDevice,
     Json,
     complete_preset,
     examples,
@@ -36,7 +36,7 @@ def bench(
     repeats: Annotated[
         int, typer.Option(min=1, max=1000, metavar="N", help="Runs to take the median of.")
     ] = 3,
-    device: Decoder = None,
+    device: DecodeDevice = "cpu",
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -47,7 +47,6 @@ def bench(
     """
     require_exists(path)
     from unweight_cli.render.benchmark import benchmark
-    from unweight_codecs.accelerators.choice import CPU
     from unweight_codecs.operations.bench import bench as run
     from unweight_codecs.presets import PRESETS
 
@@ -57,7 +56,7 @@ def bench(
             tuple(preset or PRESETS),
             repeats=repeats,
             progress=progress,
-            device=device or CPU,
+            device=device,
             note=note,
         )
     emit(report.to_dict(), lambda: benchmark(report), as_json=json)

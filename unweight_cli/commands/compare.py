@@ -10,10 +10,10 @@ from unweight_cli.options import (
     Checkpoint,
     Context,
     Debug,
-    Device,
     EvaluationText,
     Force,
     Json,
+    ModelDevice,
     ModelDirectory,
     Quiet,
     Threads,
@@ -45,7 +45,7 @@ def compare(
         ),
     ] = None,
     context: Context = None,
-    device: Device = None,
+    device: ModelDevice = None,
     epsilon: Annotated[
         list[float] | None,
         typer.Option(

@@ -10,10 +10,10 @@ from unweight_cli.console import emit
 from unweight_cli.options import (
     Checkpoint,
     Debug,
-    Device,
     EvaluationText,
     Force,
     Json,
+    ModelDevice,
     ModelDirectory,
     Output,
     Quiet,
@@ -80,7 +80,7 @@ def compress(
     text: EvaluationText = None,
     model: ModelDirectory = None,
     windows: Windows = None,
-    device: Device = None,
+    device: ModelDevice = None,
     recipe: Annotated[
         Path | None,
         typer.Option(

@@ -4,7 +4,7 @@ from unweight_cli.console import emit
 from unweight_cli.options import (
     Checkpoint,
     Debug,
-    Decoder,
+    DecodeDevice,
     Force,
     Json,
     Output,
@@ -26,7 +26,7 @@ EXAMPLES = examples(
 def decompress(
     path: Checkpoint,
     output: Output = None,
-    device: Decoder = None,
+    device: DecodeDevice = "cpu",
     threads: Threads = 0,
     force: Force = False,
     quiet: Quiet = False,
@@ -40,7 +40,7 @@ def decompress(
     """
     require_exists(path)
     from unweight_cli.render.operations import decompressed
-    from unweight_codecs.accelerators.choice import CPU, ignored
+    from unweight_codecs.accelerators import no_note
     from unweight_codecs.operations.decompress import decompress as run
 
     with progress_bars(quiet=quiet) as progress:
@@ -50,7 +50,7 @@ def decompress(
             threads=threads,
             force=force,
             progress=progress,
-            device=device or CPU,
-            note=ignored if quiet else note,
+            device=device,
+            note=no_note if quiet else note,
         )
     emit(report.to_dict(), lambda: decompressed(report), as_json=json, quiet=quiet)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from unweight_cli.console import emit
-from unweight_cli.options import Checkpoint, Debug, Json, examples, require_exists
+from unweight_cli.options import Checkpoint, Debug, Json, TuneDevice, examples, require_exists
 from unweight_cli.streams import note
 from unweight_codecs.errors import UsageError, quoted
 
@@ -26,11 +26,13 @@ def batches_of(text: str) -> tuple[int, ...]:
 def tune(
     path: Checkpoint,
     batch: Annotated[
-        str, typer.Option(metavar="N,N,…", help="Rows of activations to measure with.")
+        str,
+        typer.Option(
+            metavar="N,N,…",
+            help="Rows of activations to measure with, at most 1024; rounded up to a power of two.",
+        ),
     ] = "1,4,16,64",
-    device: Annotated[
-        str, typer.Option(metavar="NAME", help="What to tune: cuda, cuda:N, or auto.")
-    ] = "auto",
+    device: TuneDevice = "auto",
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -38,7 +40,7 @@ def tune(
 
     A BF16 matrix can stay plain, or take three quarters of the memory as a palette, which a fused
     kernel multiplies with directly or which is expanded first. Which is fastest depends on device,
-    shape and batch. The results are kept in the user's cache and used wherever palettes are.
+    shape and batch. The results are kept in the user's cache, for programs that load palettes.
     """
     require_exists(path)
     from unweight_cli.render.tuning import tuned

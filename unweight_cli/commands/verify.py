@@ -17,6 +17,7 @@ from unweight_cli.options import (
     ModelDirectory,
     Quiet,
     Threads,
+    VerifyDevice,
     Windows,
     examples,
     input_path,
@@ -67,14 +68,7 @@ def verify(
     ] = None,
     context: Context = None,
     windows: Windows = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="What decodes, compares and measures: cpu, cuda, cuda:N, or auto for a device if "
-            "there is one. Unless given, cpu, and auto for the model.",
-        ),
-    ] = None,
+    device: VerifyDevice = None,
     measure: Annotated[
         bool,
         typer.Option(
@@ -145,7 +139,7 @@ class Host:
 
 
 def _verified(path: Path, against: Path | None, host: Host) -> "OperationReport":
-    from unweight_codecs.accelerators.choice import CPU, ignored
+    from unweight_codecs.accelerators import CPU, no_note
     from unweight_codecs.operations.verify import verify as run
 
     with progress_bars(quiet=host.quiet) as progress:
@@ -154,8 +148,8 @@ def _verified(path: Path, against: Path | None, host: Host) -> "OperationReport"
             against,
             threads=host.threads,
             progress=progress,
-            device=host.device or CPU,
-            note=ignored if host.quiet else note,
+            device=CPU if host.device is None else host.device,
+            note=no_note if host.quiet else note,
         )
 
 

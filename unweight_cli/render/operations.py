@@ -14,6 +14,7 @@ from rich.text import Text
 from unweight_cli.kinds import KINDS, kind_of
 from unweight_cli.render.layout import INDENT, facts, table, title
 from unweight_cli.units import count, duration, percent, printable, rate, shortened, size
+from unweight_codecs.accelerators import CPU
 from unweight_codecs.operations.report import FileReport, OperationReport
 from unweight_codecs.operations.tensor_rows import STORED
 
@@ -149,8 +150,12 @@ def _time(report: OperationReport) -> str:
     original = report.source_bytes if report.operation == "compress" else report.target_bytes
     return (
         f"{duration(report.seconds)}, {rate(original, report.seconds)}, "
-        f"{count(report.threads, 'thread')}, {report.kernel} kernels"
+        f"{count(report.threads, 'thread')}, {_place(report)}"
     )
+
+
+def _place(report: OperationReport) -> str:
+    return f"{report.kernel} kernels" if report.device == CPU else report.device
 
 
 def _with_digests(

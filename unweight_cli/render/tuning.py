@@ -6,7 +6,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from unweight_cli.render.layout import table, title
-from unweight_codecs.accelerators.tuning import TuningReport
+from unweight_codecs.accelerators import TuningReport
 
 
 def tuned(report: TuningReport) -> Iterator[RenderableType]:

@@ -1,7 +1,30 @@
 """Where decoding and comparing run: the processor, or a device that a plugin brings."""
 
 from unweight_codecs.accelerators.base import Accelerator, Engine, Piece, Span
-from unweight_codecs.accelerators.choice import open_engine
-from unweight_codecs.accelerators.cpu import CpuEngine, HostPiece
+from unweight_codecs.accelerators.choice import AUTO, no_note, open_accelerator, open_engine
+from unweight_codecs.accelerators.cpu import (
+    CPU,
+    SPAN_CHUNKS,
+    CpuEngine,
+    HostPiece,
+    decode_on_host,
+)
+from unweight_codecs.accelerators.tuning import TuningReport, TuningRow
 
-__all__ = ["Accelerator", "CpuEngine", "Engine", "HostPiece", "Piece", "Span", "open_engine"]
+__all__ = [
+    "AUTO",
+    "CPU",
+    "SPAN_CHUNKS",
+    "Accelerator",
+    "CpuEngine",
+    "Engine",
+    "HostPiece",
+    "Piece",
+    "Span",
+    "TuningReport",
+    "TuningRow",
+    "decode_on_host",
+    "no_note",
+    "open_accelerator",
+    "open_engine",
+]

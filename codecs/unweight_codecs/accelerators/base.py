@@ -38,7 +38,7 @@ class Span:
 
 
 class Piece(Protocol):
-    """Some restored bytes. They are there until a piece of the next tensor but one is asked for."""
+    """Some restored bytes, valid until the next piece is asked for."""
 
     @property
     def words(self) -> Bytes:
@@ -62,7 +62,7 @@ class Engine(Protocol):
 
     @property
     def name(self) -> str:
-        """What decodes, for reports."""
+        """Where it decodes, as ``--device`` spells it."""
         ...
 
     @property
@@ -95,8 +95,6 @@ class Engine(Protocol):
 
 class Accelerator(Protocol):
     """A kind of device that can take over work from the processor."""
-
-    name: str
 
     def probe(self, number: int = 0) -> tuple[bool, str]:
         """Return whether a device can be used, and a line that describes it or says why not."""

@@ -5,18 +5,17 @@ from typing import Final, cast
 
 from unweight_codecs import registry
 from unweight_codecs.accelerators.base import Accelerator, Engine
-from unweight_codecs.accelerators.cpu import CpuEngine
-from unweight_codecs.errors import ResourceError, UsageError, quoted
+from unweight_codecs.accelerators.cpu import CPU, CpuEngine
+from unweight_codecs.errors import UsageError, quoted
 
-CPU: Final = "cpu"
 AUTO: Final = "auto"
 
 
-def ignored(note: str) -> None:
+def no_note(note: str) -> None:
     """Drop a note."""
 
 
-def open_engine(device: str, threads: int, note: Callable[[str], None] = ignored) -> Engine:
+def open_engine(device: str, threads: int, note: Callable[[str], None] = no_note) -> Engine:
     """Return what decodes on ``device``: ``cpu``, ``auto``, or the name of an accelerator.
 
     ``auto`` takes the first accelerator that can be used, and the processor with a note why if none
@@ -34,7 +33,7 @@ def open_engine(device: str, threads: int, note: Callable[[str], None] = ignored
 
 
 def open_accelerator(
-    device: str, why_not: Callable[[str], None] = ignored
+    device: str, why_not: Callable[[str], None] = no_note
 ) -> tuple[Accelerator | None, int]:
     """Return the accelerator that ``device`` names, and the number of its device.
 
@@ -51,16 +50,11 @@ def open_accelerator(
 
 
 def _first_usable(why_not: Callable[[str], None]) -> Accelerator | None:
-    reasons = []
-    for name in registry.accelerator_names():
-        try:
-            accelerator = _load(name)
-            usable, detail = accelerator.probe()
-        except ResourceError as error:
-            usable, detail = False, error.message
-        if usable:
-            return accelerator
-        reasons.append(f"{name}: {detail}")
+    statuses = registry.list_accelerators()
+    for status in statuses:
+        if status.available:
+            return _load(status.name)
+    reasons = [f"{status.name}: {status.detail}" for status in statuses]
     why_not("; ".join(reasons) or "no accelerator is installed")
     return None
 

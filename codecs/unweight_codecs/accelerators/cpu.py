@@ -8,11 +8,12 @@ from typing import Final, Self
 import numpy as np
 
 from unweight_codecs.accelerators.base import Piece, Span
-from unweight_codecs.kernels import active_kernel, buffers
+from unweight_codecs.kernels import buffers
 from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.parallel import Workers
 from unweight_codecs.quantise.levels import squared_error
 
+CPU: Final = "cpu"
 SPAN_CHUNKS: Final = 8
 
 
@@ -48,8 +49,8 @@ class CpuEngine:
 
     @property
     def name(self) -> str:
-        """Name the kernels in use."""
-        return active_kernel()
+        """The processor."""
+        return CPU
 
     @property
     def threads(self) -> int:

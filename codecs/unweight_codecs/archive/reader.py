@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs import payload
-from unweight_codecs.accelerators import Span
-from unweight_codecs.accelerators.cpu import SPAN_CHUNKS, decode_on_host
+from unweight_codecs.accelerators import SPAN_CHUNKS, Span, decode_on_host
 from unweight_codecs.archive.header import read_manifest
 from unweight_codecs.codec import Block, Model
 from unweight_codecs.containers.base import ContainerIndex, FileSource, TensorEntry

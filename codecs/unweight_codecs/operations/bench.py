@@ -1,4 +1,4 @@
-"""Rates of the codec on a file's own tensors: in memory, one thread, no file output."""
+"""Rates of the codec on a file's own tensors, in memory: of one thread, and of a device."""
 
 import statistics
 import time
@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from unweight_codecs.accelerators import Engine, open_engine
-from unweight_codecs.accelerators.choice import CPU, ignored
+from unweight_codecs.accelerators import CPU, CpuEngine, Engine, no_note, open_engine
 from unweight_codecs.archive.header import check_not_archive
 from unweight_codecs.archive.writer import MIN_CODED_BYTES
 from unweight_codecs.containers.base import FileSource
 from unweight_codecs.containers.sniff import read_index
-from unweight_codecs.errors import UsageError
+from unweight_codecs.errors import IntegrityError, UsageError, quoted
 from unweight_codecs.kernels import active_kernel
 from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.operations.files import open_job
@@ -85,7 +84,7 @@ def bench(
     repeats: int,
     progress: Progress,
     device: str = CPU,
-    note: Callable[[str], None] = ignored,
+    note: Callable[[str], None] = no_note,
 ) -> BenchReport:
     """Measure presets on the tensors of a file or directory.
 
@@ -95,7 +94,7 @@ def bench(
         raise UsageError(f"--repeats must be at least 1, not {repeats}")
     pipelines = [(name, preset(name)) for name in presets]
     with open_engine(device, 1, note) as engine:
-        used = None if engine.name == active_kernel() else engine
+        used = None if isinstance(engine, CpuEngine) else engine
         tensors = _load(source)
         total = sum(data.size for _, data in tensors)
         progress.begin("bench", total * len(pipelines) * repeats)
@@ -179,7 +178,8 @@ def _measure_device(
     pipeline: Pipeline, kept: list[tuple[Coded, Bytes]], engine: Engine, found: _Measured
 ) -> None:
     start = time.perf_counter()
-    decoded = engine.decode(spans_of(pipeline, coded) for coded, _ in kept)
+    spans = (spans_of(pipeline, coded, engine.span_chunks) for coded, _ in kept)
+    decoded = engine.decode(spans)
     for (coded, data), pieces in zip(kept, decoded, strict=True):
         at = 0
         for piece in pieces:
@@ -194,4 +194,7 @@ def _measure_device(
 
 def _require(name: str, same: bool) -> None:
     if not same:
-        raise AssertionError(f"tensor {name!r} does not decode to its original")
+        raise IntegrityError(
+            f"tensor {quoted(name)} does not decode to its original",
+            hint="this is a bug or faulty hardware: please report it",
+        )

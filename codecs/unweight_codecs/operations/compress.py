@@ -9,7 +9,7 @@ from pathlib import Path
 
 import xxhash
 
-from unweight_codecs.accelerators.cpu import SPAN_CHUNKS
+from unweight_codecs.accelerators import SPAN_CHUNKS
 from unweight_codecs.archive import ArchiveWriter
 from unweight_codecs.archive.header import check_not_archive
 from unweight_codecs.archive.reader import STORED_SPAN

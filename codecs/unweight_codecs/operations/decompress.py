@@ -5,12 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from unweight_codecs.accelerators import Engine, Piece, open_engine
-from unweight_codecs.accelerators.choice import CPU, ignored
+from unweight_codecs.accelerators import CPU, Engine, Piece, no_note, open_engine
 from unweight_codecs.archive import ArchiveReader, is_archive
 from unweight_codecs.containers.base import FileSource
 from unweight_codecs.containers.sniff import read_index
 from unweight_codecs.errors import FormatError
+from unweight_codecs.kernels import active_kernel
 from unweight_codecs.operations.files import (
     Job,
     check_job_target,
@@ -88,7 +88,7 @@ def decompress(
     force: bool,
     progress: Progress,
     device: str = CPU,
-    note: Callable[[str], None] = ignored,
+    note: Callable[[str], None] = no_note,
 ) -> OperationReport:
     """Restore ``source`` to ``target``, which appears only if every digest holds.
 
@@ -124,7 +124,8 @@ def decompress(
             seconds=time.perf_counter() - started,
             cpu_seconds=time.process_time() - cpu_started,
             threads=engine.threads,
-            kernel=engine.name,
+            kernel=active_kernel(),
+            device=engine.name,
             verified=found.checked(files, "copied, not checked"),
         )
 

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from unweight_codecs.accelerators import Span
-from unweight_codecs.accelerators.cpu import SPAN_CHUNKS
+from unweight_codecs.accelerators import SPAN_CHUNKS, Span
 from unweight_codecs.codec import Block, Model
+from unweight_codecs.entropy.directory import chunk_lengths
 from unweight_codecs.errors import UnweightError
 from unweight_codecs.kernels import buffers
 from unweight_codecs.kernels.base import Bytes
@@ -82,24 +83,39 @@ def decode_tensor(pipeline: Pipeline, coded: Coded) -> list[Bytes]:
     return restored
 
 
-def spans_of(pipeline: Pipeline, coded: Coded) -> list[Span]:
-    """Return what ``encode_tensor`` returned as spans, to be decoded by an engine."""
-    model, _ = pipeline.read_head(coded.head, coded.spec, coded.size)
-    return [_span_of(pipeline, model, block) for block in coded.blocks]
+def spans_of(pipeline: Pipeline, coded: Coded, span_chunks: int) -> list[Span]:
+    """Return what ``encode_tensor`` returned as spans of so many chunks, for an engine."""
+    model, directory = pipeline.read_head(coded.head, coded.spec, coded.size)
+    chunks = np.concatenate([block.coded for block in coded.blocks])
+    ends = np.concatenate([[0], np.cumsum(chunk_lengths(directory))])
+    return [
+        _span_of(
+            pipeline,
+            model,
+            first,
+            directory[first : first + span_chunks],
+            chunks[ends[first] : ends[min(first + span_chunks, model.chunks)]],
+        )
+        for first in range(0, model.chunks, span_chunks)
+    ]
 
 
-def _span_of(pipeline: Pipeline, model: Model, block: Block) -> Span:
-    size = block.count * model.layout.word_bytes
+def _span_of(
+    pipeline: Pipeline, model: Model, first_chunk: int, directory: NDArray[np.void], coded: Bytes
+) -> Span:
+    first_word = first_chunk * model.chunk_words
+    count = min(len(directory) * model.chunk_words, model.layout.words - first_word)
+    size = count * model.layout.word_bytes
 
     def read(buffer: Bytes) -> Block:
-        buffer[:] = block.coded
-        return Block(block.first_word, block.count, coded=buffer, directory=block.directory)
+        buffer[:] = coded
+        return Block(first_word, count, coded=buffer, directory=directory)
 
-    def decode(copy: Block) -> None:
-        copy.words = buffers.empty(size)
-        pipeline.decode(copy, model)
+    def decode(block: Block) -> None:
+        block.words = buffers.empty(size)
+        pipeline.decode(block, model)
 
     def failed(error: UnweightError) -> UnweightError:
         return error
 
-    return Span(model, block.directory, block.coded.size, size, read, decode, failed)
+    return Span(model, directory, coded.size, size, read, decode, failed)

@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from unweight_codecs.accelerators import CPU
+
 
 @dataclass(frozen=True, slots=True)
 class TensorReport:
@@ -46,7 +48,8 @@ class OperationReport:
     """What ``compress``, ``decompress`` or ``verify`` did.
 
     ``source_bytes``/``target_bytes`` are totals over container files and carried files. For
-    ``verify`` the target is the original that was compared against, or "" without one.
+    ``verify`` the target is the original that was compared against, or "" without one. ``device``
+    is where it was decoded, ``kernel`` what the processor uses.
     """
 
     operation: str
@@ -62,6 +65,7 @@ class OperationReport:
     threads: int
     kernel: str
     verified: str
+    device: str = CPU
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON-ready data."""

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from unweight_codecs.accelerators.choice import CPU, open_accelerator
-from unweight_codecs.accelerators.tuning import TuningReport
+from unweight_codecs.accelerators import CPU, TuningReport, open_accelerator
 from unweight_codecs.archive import ArchiveReader, is_archive
 from unweight_codecs.containers.base import FileSource
 from unweight_codecs.containers.sniff import read_index
@@ -13,7 +12,7 @@ from unweight_codecs.errors import ResourceError, UsageError
 from unweight_codecs.operations.files import open_job
 from unweight_codecs.tensor_spec import TensorSpec
 
-MOST_BATCH: Final = 1 << 20
+MOST_BATCH: Final = 1024  # larger ones are measured like this
 _TUNED: Final = "BF16"  # what palettes hold
 
 
@@ -38,7 +37,7 @@ def tune(source: Path, batches: Sequence[int], device: str) -> TuningReport:
 
 
 def is_tunable(spec: TensorSpec) -> bool:
-    """Whether a tensor is a matrix that a device may hold as a palette."""
+    """Whether a tensor is a BF16 matrix, the kind that palettes are made of."""
     return spec.dtype == _TUNED and len(spec.shape) == 2 and min(spec.shape) > 0
 
 
