@@ -45,7 +45,9 @@ class Device(Protocol):
     def load(self, source: str | Path, *, seed: int = 0, options: Sequence[str] = ()) -> Compiled:
         """Compile CUDA C: a path, or the text itself. The seed is of the simulator's schedule."""
 
-    def array(self, values: NDArray[Any], *, alignment: int = memory.ALIGNMENT) -> Array:
+    def array(
+        self, values: NDArray[Any], *, alignment: int = memory.ALIGNMENT, at_start: bool = False
+    ) -> Array:
         """Copy an array to the device."""
 
     def empty(
@@ -54,6 +56,7 @@ class Device(Protocol):
         dtype: DTypeLike,
         *,
         alignment: int = memory.ALIGNMENT,
+        at_start: bool = False,
     ) -> Array:
         """Allocate an array; what it holds is undefined, in the simulator bytes of 0xCD."""
 
@@ -67,9 +70,9 @@ class Device(Protocol):
 class Simulator:
     """The CPU: kernels are compiled by g++ and every misstep is an error.
 
-    The alignment of an array is that of its first byte. As it ends where accessible memory does, up
-    to ``alignment - 1`` bytes beyond the end are only checked for writes: take less than 16 where
-    a kernel must not read them.
+    The alignment of an array is that of its first byte. It ends where accessible memory does: up to
+    ``alignment - 1`` bytes beyond are only checked for writes, so take less than 16 where a kernel
+    must not read them. With ``at_start`` it begins behind memory that must not be touched instead.
     """
 
     name = "simulator"
@@ -88,9 +91,11 @@ class Simulator:
             self._libraries[key] = compiler.build(text, name, options, self.cache)
         return Module(self._libraries[key], seed, self._limits)
 
-    def array(self, values: NDArray[Any], *, alignment: int = memory.ALIGNMENT) -> NDArray[Any]:
+    def array(
+        self, values: NDArray[Any], *, alignment: int = memory.ALIGNMENT, at_start: bool = False
+    ) -> NDArray[Any]:
         """Copy an array into guarded memory."""
-        copy = memory.empty(values.shape, values.dtype, alignment)
+        copy = memory.empty(values.shape, values.dtype, alignment, at_start=at_start)
         copy[...] = values
         return copy
 
@@ -100,9 +105,10 @@ class Simulator:
         dtype: DTypeLike,
         *,
         alignment: int = memory.ALIGNMENT,
+        at_start: bool = False,
     ) -> NDArray[Any]:
         """Allocate a poisoned array in guarded memory."""
-        return memory.empty(shape, dtype, alignment)
+        return memory.empty(shape, dtype, alignment, at_start=at_start)
 
     def address(self, array: NDArray[Any]) -> int:
         """Return the address of an array."""
@@ -128,7 +134,9 @@ class CupyDevice:
         text = source.read_text() if isinstance(source, Path) else source
         return self._cupy.RawModule(path=str(compiled(text)))
 
-    def array(self, values: NDArray[Any], *, alignment: int = memory.ALIGNMENT) -> Array:
+    def array(
+        self, values: NDArray[Any], *, alignment: int = memory.ALIGNMENT, at_start: bool = False
+    ) -> Array:
         """Copy an array to the device."""
         return self._cupy.asarray(values)
 
@@ -138,6 +146,7 @@ class CupyDevice:
         dtype: DTypeLike,
         *,
         alignment: int = memory.ALIGNMENT,
+        at_start: bool = False,
     ) -> Array:
         """Allocate an array on the device, filled as in the simulator."""
         dtype = np.dtype(dtype)

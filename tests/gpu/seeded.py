@@ -16,20 +16,24 @@ class Seeded:
     """``device`` with a seed for all that it loads; a real device has an order of its own.
 
     Arrays begin at multiples of ``alignment``: the smaller it is, the closer they end to memory
-    that must not be touched.
+    that must not be touched. With an odd seed they begin behind such memory instead.
     """
 
     device: Device
     seed: int = 0
     alignment: int = 16
 
+    @property
+    def _at_start(self) -> bool:
+        return self.seed % 2 == 1
+
     def array(self, values: NDArray[Any]) -> Array:
         """Copy an array to the device."""
-        return self.device.array(values, alignment=self.alignment)
+        return self.device.array(values, alignment=self.alignment, at_start=self._at_start)
 
     def empty(self, shape: int | tuple[int, ...], dtype: DTypeLike) -> Array:
         """Allocate an array on the device."""
-        return self.device.empty(shape, dtype, alignment=self.alignment)
+        return self.device.empty(shape, dtype, alignment=self.alignment, at_start=self._at_start)
 
     def to_host(self, values: Array) -> NDArray[Any]:
         """Copy an array from the device."""

@@ -119,6 +119,18 @@ def test_fault(simulator: Simulator, faulty: Module, name: str) -> None:
         faulty.get_function(name)((1,), (64,), (out, constant), 256)
 
 
+def test_reads_shortly_before_an_array_that_begins_behind_a_guard(
+    simulator: Simulator,
+) -> None:
+    source = 'extern "C" __global__ void look(const int *in, int *out) { out[0] = in[-1]; }'
+    look = simulator.load(source).get_function("look")
+    out = simulator.empty(1, np.int32)
+    look((1,), (1,), (simulator.empty(5, np.int32), out))  # the same page: nothing to be seen
+    data = simulator.empty(5, np.int32, at_start=True)
+    with pytest.raises(KernelFault, match="invalid read, 4 bytes before the start of argument 1"):
+        look((1,), (1,), (data, out))
+
+
 def test_writes_before_a_fault_remain(simulator: Simulator, faulty: Module) -> None:
     out = simulator.array(np.zeros(64, np.int32))
     with pytest.raises(KernelFault):

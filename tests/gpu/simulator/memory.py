@@ -1,9 +1,9 @@
 """Global memory of the simulated device: arrays between pages that nobody may touch.
 
 An array starts at a multiple of ``ALIGNMENT`` (or less, on request) and ends as close to a page
-without access as that allows; the few bytes between, and those before it in its first page, are
-poisoned and compared after every launch. A kernel runs in a forked process, so the memory is shared
-with children.
+without access as that allows, or on request begins right behind one. The other bytes of its pages
+are poisoned and compared after every launch: writes there are found, reads are not. A kernel runs
+in a forked process, so the memory is shared with children.
 """
 
 import ctypes
@@ -67,15 +67,20 @@ def live_memory() -> list[GuardedMemory]:
     return list(_live)
 
 
-def empty(shape: int | tuple[int, ...], dtype: DTypeLike, alignment: int) -> NDArray[Any]:
-    """Return a poisoned array; ``alignment`` is of its first byte, a power of two up to a page."""
+def empty(
+    shape: int | tuple[int, ...], dtype: DTypeLike, alignment: int, *, at_start: bool = False
+) -> NDArray[Any]:
+    """Return a poisoned array; ``alignment`` is of its first byte, a power of two up to a page.
+
+    With ``at_start`` it begins right behind memory without access, otherwise it ends before some.
+    """
     extent = (shape,) if isinstance(shape, int) else shape
     count = math.prod(extent)
     size = count * np.dtype(dtype).itemsize
     room = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
     memory = GuardedMemory(-1, room + 2 * GUARD)
     memory.address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    memory.first = GUARD + (room - size) // alignment * alignment
+    memory.first = GUARD + (0 if at_start else (room - size) // alignment * alignment)
     memory.nbytes = size
     memory.bytes()[:] = POISON
     for offset in (0, GUARD + room):
