@@ -3,8 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from unweight_codecs.accelerators import CpuEngine, Engine
-from unweight_codecs.accelerators.tuning import TuningReport
+from unweight_codecs.accelerators import CpuEngine, Engine, TuningReport
 from unweight_codecs.errors import ResourceError
 from unweight_gpu.failures import device_errors, line_of
 

@@ -11,10 +11,8 @@ from itertools import chain, islice
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from unweight_codecs.accelerators import HostPiece, Piece, Span
-from unweight_codecs.accelerators.cpu import decode_on_host
+from unweight_codecs.accelerators import CPU, HostPiece, Piece, Span, decode_on_host
 from unweight_codecs.errors import ResourceError
-from unweight_codecs.kernels import active_kernel
 from unweight_codecs.kernels.base import Bytes
 from unweight_gpu.batch import obstacle
 from unweight_gpu.device import Array, StreamingDevice
@@ -93,8 +91,8 @@ class CudaEngine:
 
     @property
     def name(self) -> str:
-        """Name the device, and the kernels that took over from it if it has failed."""
-        return f"{self._name}, then {active_kernel()} kernels" if self._has_failed else self._name
+        """The device, and then the processor if it took over."""
+        return f"{self._name}, then {CPU}" if self._has_failed else self._name
 
     @property
     def threads(self) -> int:
