@@ -20,7 +20,7 @@ from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import BOUNDED, DEFAULT, PRESETS
 from unweight_codecs.quantise.values import FLOATS, words_of_values
 from unweight_codecs.tensor_spec import TensorSpec
-from unweight_gpu.batch import obstacle
+from unweight_gpu.batch import span_obstacle
 from unweight_gpu.device import StreamingDevice
 from unweight_gpu.transfer import Request, Transfer, UnderWay
 
@@ -93,7 +93,7 @@ def _compare(
         cases.stored += 1
         return
     spans = spans_of(pipeline, found, SPAN_CHUNKS)
-    if any(obstacle(span.model, span.directory) for span in spans):
+    if any(map(span_obstacle, spans)):
         raise IntegrityError(f"{cases.name}: {case}: the device does not decode it")
     expected = tensor[1] if not epsilon else np.concatenate(decode_tensor(pipeline, found))
     under_way = transfer.start(transfer.slots[0], [Request(s) for s in spans], download=True)

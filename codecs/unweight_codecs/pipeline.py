@@ -61,6 +61,11 @@ class Pipeline:
         """Whether every word is decoded to what it was."""
         return not isinstance(self.stages[SLOTS_IN_ORDER.index("bound")], ErrorBound)
 
+    @property
+    def is_built_in(self) -> bool:
+        """Whether all stages are those of this library, and not subclasses of them."""
+        return all(type(stage) in BUILT_IN_STAGES for stage in self.stages)
+
     def fit(self, tensor: TensorView, epsilon: float = 0.0) -> Model:
         """Let every stage decide its part of the model of a tensor.
 
@@ -108,12 +113,8 @@ class Pipeline:
     def _native(self, model: Model) -> NativeKernels | None:
         """Return the fused kernels where they stand for these stages."""
         active = kernels()
-        built_in = all(type(stage) in BUILT_IN_STAGES for stage in self.stages)
-        return (
-            active
-            if isinstance(active, NativeKernels) and built_in and model.layout.is_float
-            else None
-        )
+        fits = self.is_built_in and model.layout.is_float
+        return active if isinstance(active, NativeKernels) and fits else None
 
     def write_head(self, model: Model, directory: NDArray[np.void]) -> bytes:
         """Return the payload's head."""

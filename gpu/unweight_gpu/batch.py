@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from unweight_codecs.accelerators import Span
 from unweight_codecs.codec import Block, Model
 from unweight_codecs.entropy.directory import CODERS, LENGTH_BITS, TABLE_BITS, parse_directory
 from unweight_codecs.errors import IntegrityError
@@ -29,8 +30,13 @@ _PLANE_WORDS: Final = (1, 2, 3, 4, 8)  # bytes of the words that kernels join fr
 _NO_PARTS: Final = ("symbol", "escape")
 
 
+def span_obstacle(span: Span) -> str:
+    """Return why kernels cannot decode a span, "" if they can."""
+    return obstacle(span.model, span.directory) if span.is_built_in else "a stage of a plugin"
+
+
 def obstacle(model: Model, directory: NDArray[np.void]) -> str:
-    """Return why kernels cannot decode chunks of a model, "" if they can."""
+    """Return why kernels cannot decode chunks that built-in stages made, "" if they can."""
     layout = model.layout
     if layout.fields:
         return "quantised blocks"

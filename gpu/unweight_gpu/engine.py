@@ -14,7 +14,7 @@ from typing import Final, Self, TypeVar
 from unweight_codecs.accelerators import CPU, HostPiece, Piece, Span, decode_on_host
 from unweight_codecs.errors import ResourceError
 from unweight_codecs.kernels.base import Bytes
-from unweight_gpu.batch import obstacle
+from unweight_gpu.batch import span_obstacle
 from unweight_gpu.device import Array, StreamingDevice
 from unweight_gpu.overlap import batches, overlapped
 from unweight_gpu.transfer import Request, Slot, Transfer, UnderWay
@@ -91,7 +91,7 @@ class CudaEngine:
 
     @property
     def name(self) -> str:
-        """The device, and then the processor if it took over."""
+        """Name the device, and the processor if it had to take over."""
         return f"{self._name}, then {CPU}" if self._has_failed else self._name
 
     @property
@@ -141,7 +141,7 @@ class CudaEngine:
         return overlapped(self._transfer.slots, runs, self._start, self._finish)
 
     def _start(self, slot: Slot, spans: Sequence[Span]) -> _Started:
-        requests = [Request(span) for span in spans if not obstacle(span.model, span.directory)]
+        requests = [Request(span) for span in spans if not span_obstacle(span)]
         return self.or_on_host(
             lambda: _Started(spans, self._transfer.start(slot, requests, download=True)),
             lambda: _Started(spans, None),

@@ -17,7 +17,7 @@ from unweight_codecs.archive import ArchiveReader
 from unweight_codecs.containers.base import TensorEntry
 from unweight_codecs.errors import IntegrityError, UsageError, quoted
 from unweight_codecs.tensor_spec import TensorSpec
-from unweight_gpu.batch import obstacle, palette_obstacle
+from unweight_gpu.batch import palette_obstacle, span_obstacle
 from unweight_gpu.device import Array, StreamingDevice
 from unweight_gpu.overlap import batches, overlapped
 from unweight_gpu.palette.codec import PaletteCodec
@@ -88,6 +88,8 @@ def load(
 
     With ``palettes``, matrices that can be one become palettes (``palette.format``), the others
     stay as they are. ``batch_bytes`` of words are decoded at a time, or one tensor if it is larger.
+    The arrays of a batch share memory, which later batches may take once all of them are gone: keep
+    a tensor until whatever uses it is done.
 
     Raises:
         FormatError: The file is not an Unweight file.
@@ -126,7 +128,7 @@ class _Loader:
         requests, number_of = list[Request](), dict[str, int]()
         for each in wanted:
             span = each.span
-            if span is None or obstacle(span.model, span.directory):
+            if span is None or span_obstacle(span):
                 continue
             fits = self._palettes and not palette_obstacle(span.model, span.directory)
             number_of[each.source.spec.name] = len(requests)

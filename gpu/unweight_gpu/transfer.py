@@ -101,6 +101,14 @@ class Transfer:
 
         Raises ResourceError where the device fails, IntegrityError for a directory that is wrong.
         """
+        try:
+            return self._started(slot, requests, download=download)
+        except ResourceError:
+            with contextlib.suppress(ResourceError):
+                slot.queue.wait()  # no copy may be left that needs the pinned memory
+            raise
+
+    def _started(self, slot: Slot, requests: Sequence[Request], *, download: bool) -> UnderWay:
         places, builder = Places(), BatchBuilder()
         coded_at = [places.add(request.span.coded_bytes) for request in requests]
         coded = slot.pinned("coded", max(1, places.end))

@@ -22,7 +22,7 @@ from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import BOUNDED, PRESETS
 from unweight_codecs.tensor_spec import TensorSpec
 from unweight_gpu.batch import Batch
-from unweight_gpu.chunks import CHUNK, STREAM
+from unweight_gpu.chunks import CHUNK, PACKED, STREAM
 
 PIPELINES = {
     "words": (lossless(1), "BF16", 0.0),
@@ -174,6 +174,25 @@ def test_escapes_that_are_not_there_are_not_read(seeded: Seeded) -> None:
     def change(batch: Batch, data: Bytes) -> Batch:
         chunks = batch.chunks.copy()
         chunks["escape"]["offset"], chunks["escape"]["length"] = data.size, 0
+        return replace(batch, chunks=chunks)
+
+    _, status = decode(seeded, coded, change)
+    assert set(status) == {4}
+
+
+def test_escapes_where_the_window_holds_every_exponent(seeded: Seeded) -> None:
+    """Symbols beyond the window, and escapes for all of them: nothing is missing but the right."""
+    coded = code_weights(lossless(0), "F8_E4M3")
+
+    def change(batch: Batch, data: Bytes) -> Batch:
+        chunks = batch.chunks.copy()
+        data[:128], data[128:256] = 20, 3
+        for name, offset, length, bits in (("symbol", 0, 128, 8), ("escape", 128, 128, 8)):
+            chunks[name]["kind"], chunks[name]["bits"] = PACKED, bits
+            chunks[name]["offset"], chunks[name]["length"] = offset, length
+        part = chunks["parts"][:, 0]
+        part["kind"], part["bits"], part["offset"], part["length"] = PACKED, 4, 0, 64
+        chunks["count"] = 128
         return replace(batch, chunks=chunks)
 
     _, status = decode(seeded, coded, change)

@@ -1,6 +1,7 @@
 """Whole files through an engine on a device: what ``--device`` runs, but for CuPy."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,14 @@ from unweight_codecs.operations.compress import CompressOptions, compress
 from unweight_codecs.operations.decompress import decompress
 from unweight_codecs.operations.progress import NoProgress
 from unweight_codecs.operations.verify import verify
+from unweight_codecs.pipeline import pipeline_of
+from unweight_codecs.presets import PRESETS
+from unweight_codecs.stages.bound import Bound
+from unweight_codecs.stages.grid import Grid
+from unweight_codecs.stages.outlier import Outlier
+from unweight_codecs.stages.pack import Pack
+from unweight_codecs.stages.tile_svd import TileSvd
+from unweight_gpu.batch import span_obstacle
 from unweight_gpu.device import StreamingDevice
 from unweight_gpu.engine import CudaEngine
 from unweight_gpu.verification import Verifier
@@ -264,3 +273,36 @@ def test_auto_without_any_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "accelerator_names", lambda: ())
     choice.open_engine("auto", 1, notes.append)
     assert notes == ["decoding on the processor: no accelerator is installed"]
+
+
+def test_stages_of_plugins_are_left_to_the_processor(register: Register, device: Device) -> None:
+    class Vendor(TileSvd):
+        name = "vendor.tile_svd"
+
+    stages = (Outlier(), Grid(), Vendor(), Bound(), Pack())
+    assert not pipeline_of("p", stages).is_built_in
+    assert PRESETS["max"].is_built_in
+    with ArchiveReader(FIXTURES / "golden" / "floats16.default.unweight.safetensors") as archive:
+        source, here = archive.tensors()[0]
+        (span, *_) = archive.spans(archive.head(source, here))
+    assert span.is_built_in
+    assert span_obstacle(span) == ""
+    assert span_obstacle(replace(span, is_built_in=False)) == "a stage of a plugin"
+
+
+def test_auto_survives_a_device_that_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Accelerator:
+        def probe(self, number: int = 0) -> tuple[bool, str]:
+            return True, "a device"
+
+        def open(self, number: int, threads: int, note: object) -> Engine:
+            raise ResourceError("the kernels do not compile")
+
+    notes = list[str]()
+    monkeypatch.setattr(registry, "accelerator_names", lambda: ("cuda",))
+    monkeypatch.setattr(registry, "create_accelerator", lambda name: Accelerator())
+    with choice.open_engine("auto", 1, notes.append) as engine:
+        assert engine.name == "cpu"
+    assert notes == ["decoding on the processor: the kernels do not compile"]
+    with pytest.raises(ResourceError, match="do not compile"):
+        choice.open_engine("cuda", 1, notes.append)

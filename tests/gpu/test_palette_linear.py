@@ -239,6 +239,7 @@ GOOD = {"version": 1, "seconds": {"key": {"bf16": 1e-6}}}
         json.dumps({**GOOD, "version": 2}).encode(),
         json.dumps({**GOOD, "seconds": []}).encode(),
         json.dumps({**GOOD, "seconds": {"key": 5}}).encode(),
+        json.dumps({**GOOD, "seconds": {"key": {}}}).encode(),
         json.dumps({**GOOD, "seconds": {"key": {"magic": 1.0}}}).encode(),
         json.dumps({**GOOD, "seconds": {"key": {"bf16": -1.0}}}).encode(),
         json.dumps({**GOOD, "seconds": {"key": {"bf16": True}}}).encode(),

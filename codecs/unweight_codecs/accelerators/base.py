@@ -26,6 +26,8 @@ class Span:
         read: Reads the coded bytes into a buffer of that size and returns a block to be decoded.
         decode: Decodes that block on the processor, with all checks.
         failed: Completes an error with the file and tensor.
+        is_built_in: Whether all stages are those of this library, which kernels elsewhere may
+            stand for; otherwise only ``decode`` knows what to do.
     """
 
     model: Model
@@ -35,6 +37,7 @@ class Span:
     read: Callable[[Bytes], Block]
     decode: Callable[[Block], None]
     failed: Callable[[UnweightError], UnweightError]
+    is_built_in: bool = True
 
 
 class Piece(Protocol):

@@ -6,7 +6,7 @@ from typing import Final, cast
 from unweight_codecs import registry
 from unweight_codecs.accelerators.base import Accelerator, Engine
 from unweight_codecs.accelerators.cpu import CPU, CpuEngine
-from unweight_codecs.errors import UsageError, quoted
+from unweight_codecs.errors import ResourceError, UsageError, quoted
 
 AUTO: Final = "auto"
 
@@ -29,7 +29,13 @@ def open_engine(device: str, threads: int, note: Callable[[str], None] = no_note
     )
     if accelerator is None:
         return CpuEngine(threads)
-    return accelerator.open(number, threads, note if device == AUTO else None)
+    if device != AUTO:
+        return accelerator.open(number, threads, None)
+    try:
+        return accelerator.open(number, threads, note)
+    except ResourceError as error:
+        note(f"decoding on the processor: {error.message}")
+        return CpuEngine(threads)
 
 
 def open_accelerator(

@@ -164,6 +164,7 @@ class ArchiveReader:
             read=read,
             decode=decode,
             failed=failed,
+            is_built_in=head.pipeline.is_built_in,
         )
 
     def decode(self, head: CodedHead, first_chunk: int, chunks: int = SPAN_CHUNKS) -> Bytes:

@@ -16,7 +16,7 @@ expand_streams(const Team *teams, const Stream *streams, BUFFERS)
     const u32 lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const bool has_table = team.table < buffers.tables;
     if (has_table)
-        table.build(buffers.frequencies + team.table * ALPHABET, 1);
+        table.build(buffers.frequencies + (u64)team.table * ALPHABET, 1);
     if (warp >= team.number)
         return;
     const Stream stream = streams[team.first + warp];

@@ -248,6 +248,8 @@ __device__ u32 decode_words(const Chunk &chunk, const Tensor &tensor, const Tabl
         !inside(chunk.escape.offset, chunk.escape.length, buffers.coded_bytes) ||
         !inside(chunk.out, (u64)count * BYTES, buffers.out_bytes))
         return BAD_SEGMENT;
+    if (chunk.escape.length && tensor.limit >> tensor.top_bits == 1u << tensor.exponent_bits)
+        return BAD_ESCAPES; /* the window holds every exponent */
     const bool is_coded = chunk.symbol.kind == CODED;
     if (is_coded && (!has_tables || !is_usable(tables)))
         return BAD_TABLE;
@@ -303,7 +305,7 @@ __device__ void decode_team(const Team *teams, const Chunk *chunks, const Tensor
     const bool has_tables =
         team.tables && team.tables <= MOST_CLASSES && inside(team.table, team.tables, buffers.tables);
     if (has_tables)
-        tables.build(buffers.frequencies + team.table * ALPHABET, team.tables);
+        tables.build(buffers.frequencies + (u64)team.table * ALPHABET, team.tables);
     if (warp >= team.number)
         return;
     const Chunk &chunk = chunks[team.first + warp];

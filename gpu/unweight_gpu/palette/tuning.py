@@ -91,6 +91,8 @@ def _parsed(text: str) -> dict[str, dict[Strategy, float]]:
         for key, entry in entries.items()
     }
     for key, entry in found.items():
+        if not entry:
+            raise ValueError(f"{key}: no times")
         for value in entry.values():
             if type(value) not in (int, float) or not 0 < value < math.inf:
                 raise ValueError(f"{key}: {value!r} is no time")
