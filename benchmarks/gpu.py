@@ -1,6 +1,6 @@
 """``python -m benchmarks.gpu``: Unweight on a CUDA device, compared first and then measured.
 
-It runs from the root of the source tree, in less than four minutes, and sets up all it needs:
+It runs from the root of the source tree, is meant for a few minutes, and sets up all it needs:
 
     pip install '.[gpu]'                      # CuPy for CUDA 13; for CUDA 12: '.[gpu-cuda12]'
     pip install torch nvidia-nvcomp-cu13      # peers; what is missing is left out, and said so

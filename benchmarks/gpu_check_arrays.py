@@ -40,7 +40,7 @@ def palettes(device: StreamingDevice, sizes: Sizes) -> Line:
         made, expected = codec.encode(device.array(words)), reference.encode(words)
         if isinstance(made, Refused) or isinstance(expected, Refused):
             raise IntegrityError(f"{cases.name}: {case}: there is none")
-        for name in ("sm", "nibbles", "row_ptr", "escapes"):
+        for name in made.layout.arrays(0):
             found = device.to_host(getattr(made, name))
             cases.equal(f"{name} of {case}", found, getattr(expected, name))
         codec.check(made)

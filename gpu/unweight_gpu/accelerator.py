@@ -3,8 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from unweight_codecs.accelerators import CpuEngine, Engine
-from unweight_codecs.accelerators.tuning import TuningReport
+from unweight_codecs.accelerators import Engine, TuningReport
 from unweight_codecs.errors import ResourceError
 from unweight_gpu.failures import device_errors, line_of
 
@@ -36,22 +35,13 @@ class CudaAccelerator:
         return detail
 
     def open(self, number: int, threads: int, note: Callable[[str], None] | None) -> Engine:
-        """Return an engine; see ``Accelerator``. One thread of the host is enough to feed it.
-
-        With a ``note``, that of the processor if kernels cannot be brought to the device.
-        """
+        """Return an engine; see ``Accelerator``. One thread of the host is enough to feed it."""
         self.require(number)
         from unweight_gpu.cupy_device import CudaDevice
         from unweight_gpu.engine import CudaEngine
 
-        try:
-            with device_errors():
-                return CudaEngine(CudaDevice(number), f"{self.name}:{number}", note)
-        except ResourceError as error:
-            if note is None:
-                raise
-            note(f"decoding on the processor: {error.message}")
-            return CpuEngine(threads)
+        with device_errors():
+            return CudaEngine(CudaDevice(number), f"{self.name}:{number}", note)
 
     def tune(
         self, number: int, shapes: Sequence[tuple[int, int]], batches: Sequence[int]

@@ -11,8 +11,7 @@ from itertools import chain, islice
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from unweight_codecs.accelerators import CPU, HostPiece, Piece, Span
-from unweight_codecs.accelerators.cpu import decode_on_host
+from unweight_codecs.accelerators import CPU, HostPiece, Piece, Span, decode_on_host
 from unweight_codecs.errors import ResourceError
 from unweight_codecs.kernels.base import Bytes
 from unweight_gpu.batch import span_obstacle

@@ -12,8 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from unweight_codecs.accelerators import Span
-from unweight_codecs.accelerators.cpu import decode_on_host
+from unweight_codecs.accelerators import Span, decode_on_host
 from unweight_codecs.archive import ArchiveReader
 from unweight_codecs.containers.base import TensorEntry
 from unweight_codecs.errors import IntegrityError, UsageError, quoted

@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from tests.gpu.fake_cupy import FakeCupy
-from unweight_codecs.accelerators import CpuEngine
 from unweight_codecs.errors import ResourceError
 from unweight_gpu.accelerator import CudaAccelerator
 from unweight_gpu.cupy_device import CudaDevice
@@ -79,16 +78,15 @@ def test_an_engine_on_a_device(cupy: FakeCupy) -> None:
         assert engine.name == "cuda:1"
 
 
-def test_kernels_that_do_not_compile_leave_the_processor(
-    cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    notes = list[str]()
+def test_kernels_that_do_not_compile(cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unweight_gpu.kernels.source", lambda name: "error")
-    with CudaAccelerator().open(0, 1, notes.append) as engine:
-        assert isinstance(engine, CpuEngine)
-    (note,) = notes
-    assert note.startswith("decoding on the processor: the kernels do not compile")
-    with pytest.raises(ResourceError, match="do not compile"):
+    with pytest.raises(ResourceError, match="the kernels do not compile"):
+        CudaAccelerator().open(0, 1, None)
+
+
+def test_an_installation_that_breaks_later(cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupyx", None)
+    with pytest.raises(ResourceError, match=r"the device fails: .*cupyx"):
         CudaAccelerator().open(0, 1, None)
 
 

@@ -10,8 +10,7 @@ import pytest
 from tests.gpu.devices import Device
 from tests.gpu.streaming import Streaming
 from unweight_codecs import registry
-from unweight_codecs.accelerators import Engine, Span, choice
-from unweight_codecs.accelerators.cpu import decode_on_host
+from unweight_codecs.accelerators import Engine, Span, choice, decode_on_host
 from unweight_codecs.archive import ArchiveReader
 from unweight_codecs.errors import IntegrityError, QualityGateError, ResourceError, UsageError
 from unweight_codecs.operations.compress import CompressOptions, compress

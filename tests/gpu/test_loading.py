@@ -1,5 +1,7 @@
 """Checkpoints in device memory: the same bytes, or palettes of the same weights."""
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 
 from tests.gpu.blas import blas_of
 from tests.gpu.devices import Device
-from tests.gpu.matrices import words_of
+from tests.gpu.matrices import Words, words_of
 from tests.gpu.palette_model import narrowed, widened
 from unweight_codecs.containers.base import FileSource
 from unweight_codecs.containers.safetensors import header_bytes
@@ -22,6 +24,7 @@ from unweight_gpu.palette.codec import PaletteCodec
 from unweight_gpu.palette.linear import LinearBackend
 from unweight_gpu.palette.strategy import Strategy
 
+DOCUMENT = Path(__file__).parents[2] / "docs" / "gpu.md"
 GOLDEN = Path(__file__).parents[2] / "fixtures" / "golden"
 
 
@@ -54,11 +57,17 @@ def model(tmp_path: Path) -> Path:
     """Return a model of matrices, of which most can be palettes."""
     shapes = {"a": (96, 128), "b": (64, 120), "c": (200, 64), "d": (128, 256)}
     words = {name: words_of(shape, seed) for seed, (name, shape) in enumerate(shapes.items())}
-    entries = [(name, "BF16", w.shape, w.nbytes) for name, w in words.items()]
-    source = tmp_path / "source.safetensors"
-    source.write_bytes(header_bytes(entries, None) + b"".join(w.tobytes() for w in words.values()))
-    compress(source, tmp_path / "model.safetensors", CompressOptions(), NoProgress())
-    return tmp_path / "model.safetensors"
+    return compressed(words, tmp_path / "model.safetensors")
+
+
+def compressed(matrices: Mapping[str, Words], target: Path) -> Path:
+    """Write a file of BF16 matrices, and next to it the same in plain."""
+    entries = [(name, "BF16", words.shape, words.nbytes) for name, words in matrices.items()]
+    source = target.with_name("source.safetensors")
+    body = b"".join(words.tobytes() for words in matrices.values())
+    source.write_bytes(header_bytes(entries, None) + body)
+    compress(source, target, CompressOptions(), NoProgress())
+    return target
 
 
 def test_palettes(streaming: StreamingDevice, model: Path, tmp_path: Path) -> None:
@@ -93,6 +102,24 @@ def test_layers(
         weights, inputs = widened(words).astype(np.float64), widened(x).astype(np.float64)
         size = np.abs(inputs) @ np.abs(weights).T
         assert (np.abs(found - inputs @ weights.T) <= size * 2.0**-8).all()
+
+
+def test_the_example_of_the_documentation(
+    device: Device, streaming: StreamingDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, words = "model.layers.0.mlp.up_proj.weight", words_of((96, 128))
+    words[0] = 0x3F80
+    compressed({name: words, "norm": words_of((8, 8))}, tmp_path / "model.unweight.safetensors")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("unweight_gpu.cupy_device.CudaDevice", lambda number: streaming)
+    monkeypatch.setattr(
+        "unweight_gpu.palette.cuda.linear_backend",
+        lambda opened: LinearBackend(opened, blas_of(device)),
+    )
+    (code,) = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
+    names = {"x": streaming.array(np.full((1, 128), 0x3F80, np.uint16))}
+    exec(code, names)  # noqa: S102
+    assert widened(streaming.to_host(names["y"]))[0, 0] == 128
 
 
 def test_what_is_no_matrix_makes_no_layer(device: Device, streaming: StreamingDevice) -> None:

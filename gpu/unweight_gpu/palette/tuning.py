@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from unweight_codecs.accelerators.tuning import TuningReport, TuningRow
+from unweight_codecs.accelerators import TuningReport, TuningRow
 from unweight_gpu import kernels
 from unweight_gpu.cache import cache_folder, replace_file
 from unweight_gpu.palette.format import Layout
