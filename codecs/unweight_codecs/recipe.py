@@ -76,24 +76,32 @@ class Recipe:
         """Whether some tensor may be changed."""
         return any(rule.epsilon for rule in self.rules)
 
+    def idle_rules(self, tensors: Iterable[str]) -> list[int]:
+        """Return the numbers, from 1 on, of the rules that none of the tensors follows."""
+        used = {self._number_of_rule(tensor) for tensor in tensors}
+        return [number for number in range(1, len(self.rules)) if number - 1 not in used]
+
+    def _number_of_rule(self, tensor: str) -> int:
+        for number, rule in enumerate(self.rules):
+            if any(fnmatch.fnmatchcase(tensor, pattern) for pattern in rule.patterns):
+                return number
+        raise UnweightError("a recipe without a rule for every tensor")
+
     def choices_for(self, tensor: str) -> tuple[Chosen, ...]:
         """Return what may code a tensor: an exact pipeline, and one with an error if allowed.
 
         None of both means to store it.
         """
-        for rule in self.rules:
-            if not any(fnmatch.fnmatchcase(tensor, pattern) for pattern in rule.patterns):
-                continue
-            if rule.exact is None:
-                return ()
-            exact = Chosen(rule.exact, self.pipelines[rule.exact])
-            epsilon = rule.epsilon
-            if epsilon and not rule.is_own:
-                epsilon = self.epsilons.get(tensor, epsilon)
-            if rule.bounded is None or not epsilon:
-                return (exact,)
-            return exact, Chosen(rule.bounded, self.pipelines[rule.bounded], epsilon)
-        raise UnweightError("a recipe without a rule for every tensor")
+        rule = self.rules[self._number_of_rule(tensor)]
+        if rule.exact is None:
+            return ()
+        exact = Chosen(rule.exact, self.pipelines[rule.exact])
+        epsilon = rule.epsilon
+        if epsilon and not rule.is_own:
+            epsilon = self.epsilons.get(tensor, epsilon)
+        if rule.bounded is None or not epsilon:
+            return (exact,)
+        return exact, Chosen(rule.bounded, self.pipelines[rule.bounded], epsilon)
 
 
 def load_recipe(
@@ -149,6 +157,10 @@ def load_recipe(
         except UsageError as error:
             raise UsageError(f"{path}: rule {number}: {error.message}", hint=error.hint) from None
     rules.append(rule_of(_Said(("*",))))
+    if epsilon and not any(rule.epsilon for rule in rules):
+        raise UsageError(
+            f"--epsilon has no effect with the preset {preset}", hint="give another preset"
+        )
     return Recipe(tuple(rules), pipelines, preset, epsilons or {})
 
 

@@ -14,6 +14,7 @@ from tests.support.surgery import Archive
 from unweight_cli.app import run
 from unweight_cli.evaluation import extra
 
+ROOT = Path(__file__).parents[2]
 SHAPE = (200, 64)
 NAMES = ("model.layers.0.self_attn.q_proj.weight", "model.layers.0.mlp.up_proj.weight")
 
@@ -193,3 +194,28 @@ def test_a_bound_in_a_recipe(
     recipe.write_text('[[rule]]\ntensors = "*.mlp.*"\npreset = "default"\nepsilon = 2\n')
     assert run(["compress", str(model), "--recipe", str(recipe), "--force"]) == 2
     assert f"{recipe}: rule 1: epsilon must be" in capsys.readouterr().err
+
+
+def test_rules_without_effect_are_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('[[rule]]\ntensors = "nothing.*"\nepsilon = 0\n')
+    source = ROOT / "fixtures" / "golden_bounded" / "model.safetensors"
+    line = ["compress", str(source), "-o", str(tmp_path / "c"), "--recipe", str(recipe)]
+    note = f"{recipe}: rule 1: no tensor follows it"
+    assert run([*line, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["notes"] == [note]
+    assert err == f"unweight: note: {note}\n"
+    assert run([*line, "--force", "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_compressed_original_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    coded = ROOT / "fixtures" / "golden_bounded" / "default.unweight.safetensors"
+    other = ROOT / "fixtures" / "golden_bounded" / "fast.unweight.safetensors"
+    assert run(["verify", str(coded), "--against", str(other)]) == 2
+    assert capsys.readouterr().err == (
+        f"unweight: error: {other}: is compressed itself, and no original (decompress it first)\n"
+    )

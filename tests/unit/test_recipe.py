@@ -193,3 +193,25 @@ def test_settings_change_one_stage_and_mark_the_name() -> None:
     assert changed.name == "default*"
     assert changed.stages[1] == Grid(tables=2, mantissa_bits=1)
     assert with_settings(preset("default"), []) == preset("default")
+
+
+def test_rules_that_no_tensor_follows(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text(
+        '[[rule]]\ntensors = "*.weight"\nepsilon = 0\n'
+        '[[rule]]\ntensors = "nothing.*"\nepsilon = 0\n'
+        '[[rule]]\ntensors = "a.weight"\nepsilon = 0\n'  # the first rule wins
+        '[[rule]]\ntensors = "b.*"\npreset = "stored"\n'
+    )
+    recipe = load_recipe("default", path, (), 0.1)
+    assert recipe.idle_rules(["a.weight", "b.bias", "c"]) == [2, 3]
+    assert recipe.idle_rules([]) == [1, 2, 3, 4]
+    assert load_recipe("default", None, ()).idle_rules([]) == []
+
+
+def test_an_error_bound_without_effect(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--epsilon has no effect with the preset stored"):
+        load_recipe("stored", None, (), 0.1)
+    path = tmp_path / "recipe.toml"
+    path.write_text('[[rule]]\ntensors = "a"\npreset = "fast"\n')
+    assert load_recipe("stored", path, (), 0.1).is_bounded

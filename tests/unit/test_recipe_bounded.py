@@ -133,7 +133,7 @@ def test_stored_tensors_have_neither_bound_nor_settings(
     with pytest.raises(UsageError, match="rule 1: the preset stored leaves tensors as they are"):
         load_recipe("stored", path, ())
     path.write_text(f'[[rule]]\ntensors = "a"\n{preset}epsilon = 0\n')
-    assert load_recipe("stored", path, (), 0.01).choices_for("a") == ()
+    assert load_recipe("stored", path, ()).choices_for("a") == ()
 
 
 def test_without_a_bound_nothing_changes() -> None:

@@ -25,6 +25,7 @@ from unweight_cli.options import (
     require_exists,
 )
 from unweight_cli.progress import progress_bars
+from unweight_cli.streams import note
 from unweight_codecs.errors import UsageError
 
 if TYPE_CHECKING:
@@ -145,6 +146,8 @@ def compress(
             found = _search(path, options, sharing, searched, progress)
             bound = found.best.epsilon if found.best else 0.0
         report = run(path, output, _shared_out(options, bound, sharing), progress)
+    for words in () if quiet else report.notes:
+        note(words)
     document: dict[str, Any] = report.to_dict()
     if found is not None:
         document["search"] = found.to_dict()

@@ -158,13 +158,16 @@ def _with_perplexity(
 ) -> "tuple[OperationReport | None, PerplexityReport]":
     """Verify what is compressed, then evaluate; a plain checkpoint has nothing to verify."""
     from unweight_cli.evaluation.verification import Request, evaluate, plan
+    from unweight_codecs.operations.files import is_compressed
 
     if host.device is not None:
         settings = settings | {"device": host.device}
     planned = plan(Request(path, against, threads=host.threads, **settings))
     report = None
     if planned.is_compressed:
-        report = _verified(path, against, host)
+        # An original that is compressed itself can be evaluated, but not compared bit by bit.
+        original = None if against is None or is_compressed(against) else against
+        report = _verified(path, original, host)
     with progress_bars(quiet=host.quiet) as progress:
         return report, evaluate(planned, progress)
 

@@ -112,7 +112,14 @@ def compress(
             threads=workers.threads,
             kernel=active_kernel(),
             verified=_verified(files),
+            notes=_notes(options.recipe, recipe, indexes),
         )
+
+
+def _notes(path: Path | None, recipe: Recipe, indexes: list[ContainerIndex]) -> tuple[str, ...]:
+    """Say which rules had no effect: a pattern may be misspelt, and a tensor left unprotected."""
+    names = [entry.spec.name for index in indexes for entry in index.tensors]
+    return tuple(f"{path}: rule {n}: no tensor follows it" for n in recipe.idle_rules(names))
 
 
 def _verified(files: list[FileReport]) -> str:

@@ -49,7 +49,8 @@ class OperationReport:
 
     ``source_bytes``/``target_bytes`` are totals over container files and carried files. For
     ``verify`` the target is the original that was compared against, or "" without one. ``device``
-    is where it was decoded, ``kernel`` what the processor uses.
+    is where it was decoded, ``kernel`` what the processor uses. ``notes`` are what a user should
+    know although all is well.
     """
 
     operation: str
@@ -66,6 +67,7 @@ class OperationReport:
     kernel: str
     verified: str
     device: str = CPU
+    notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON-ready data."""

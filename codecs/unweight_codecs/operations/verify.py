@@ -5,10 +5,11 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from unweight_codecs.accelerators import CPU, Engine, Piece, no_note, open_engine
-from unweight_codecs.archive import ArchiveReader
+from unweight_codecs.archive import ArchiveReader, is_archive
 from unweight_codecs.containers.base import FileSource
 from unweight_codecs.containers.snapshot import is_index_path
-from unweight_codecs.errors import IntegrityError, UsageError
+from unweight_codecs.containers.sniff import read_index
+from unweight_codecs.errors import FormatError, IntegrityError, UsageError
 from unweight_codecs.kernels import active_kernel
 from unweight_codecs.operations.comparison import Comparison
 from unweight_codecs.operations.decompress import ArchiveJob, open_archives
@@ -48,6 +49,8 @@ def verify(
         files = []
         for path, name in found.archives:
             original = _original_of(found.job, name, against) if against else None
+            if original is not None and original.exists():
+                _check_not_compressed(original)
             files.append(_verify_file(path, original, engine, progress))
         if against is not None:
             _compare_carried(found, against)
@@ -93,6 +96,18 @@ def _check_comparable(job: Job, against: Path) -> None:
         raise UsageError(
             f"{against}: stands for its shards only, {job.source} is a whole directory",
             hint="give two directories or two indexes",
+        )
+
+
+def _check_not_compressed(original: Path) -> None:
+    with FileSource(original) as file:
+        try:
+            index = read_index(file)
+        except FormatError:  # no container at all: the comparison will say where it differs
+            return
+    if is_archive(index):
+        raise UsageError(
+            f"{original}: is compressed itself, and no original", hint="decompress it first"
         )
 
 
