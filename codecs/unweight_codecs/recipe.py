@@ -11,6 +11,7 @@ does not say, and tensors without a rule, take the command's preset and error bo
 """
 
 import fnmatch
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -28,6 +29,7 @@ from unweight_codecs.stages.pack import Pack
 
 MAX_RECIPE_BYTES = 1 << 20
 _OPTIONAL_KEYS = {"preset", "stages", "epsilon"}
+_HEAD = re.compile(r"\s*\[\[\s*rule\s*\]\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +153,11 @@ def load_recipe(
         way_out = number_of(with_settings(preset_named(name), exact_ones))
         return Rule(said.patterns, way_out, bounded, bound, is_own)
 
-    for number, rule in enumerate(_read_rules(path) if path else (), start=1):
+    for place, rule in _read_rules(path) if path else ():
         try:
             rules.append(rule_of(_parse_rule(rule)))
         except UsageError as error:
-            raise UsageError(f"{path}: rule {number}: {error.message}", hint=error.hint) from None
+            raise UsageError(f"{place}: {error.message}", hint=error.hint) from None
     rules.append(rule_of(_Said(("*",))))
     if epsilon and not any(rule.epsilon for rule in rules):
         raise UsageError(
@@ -175,7 +177,8 @@ def check_epsilon(epsilon: object) -> float:
     )
 
 
-def _read_rules(path: Path) -> list[Any]:
+def _read_rules(path: Path) -> list[tuple[str, Any]]:
+    """Return the rules of a file, and where each is: ``recipe.toml:7: rule 2``."""
     try:
         with path.open("rb") as file:
             text = file.read(MAX_RECIPE_BYTES + 1)
@@ -184,13 +187,20 @@ def _read_rules(path: Path) -> list[Any]:
     if len(text) > MAX_RECIPE_BYTES:
         raise UsageError(f"{path}: too large for a recipe")
     try:
-        document = tomllib.loads(text.decode("utf-8"))
+        lines = text.decode("utf-8")
+        document = tomllib.loads(lines)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not valid TOML: {error}") from None
     rules = document.pop("rule", [])
     if document or not isinstance(rules, list):
         raise UsageError(f"{path}: a recipe holds [[rule]] tables only, not {sorted(document)}")
-    return rules
+    heads = [n for n, line in enumerate(lines.splitlines(), 1) if _HEAD.match(line)]
+    # They are as many as the rules, unless a rule is written in another way.
+    known = [f"{path}:{n}" for n in heads] if len(heads) == len(rules) else [str(path)] * len(rules)
+    return [
+        (f"{where}: rule {number}", rule)
+        for number, (where, rule) in enumerate(zip(known, rules, strict=True), start=1)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,7 +193,7 @@ def test_a_bound_in_a_recipe(
     assert found == {NAMES[0]: 0, NAMES[1]: 0.02, "model.norm.weight": 0}
     recipe.write_text('[[rule]]\ntensors = "*.mlp.*"\npreset = "default"\nepsilon = 2\n')
     assert run(["compress", str(model), "--recipe", str(recipe), "--force"]) == 2
-    assert f"{recipe}: rule 1: epsilon must be" in capsys.readouterr().err
+    assert f"{recipe}:1: rule 1: epsilon must be" in capsys.readouterr().err
 
 
 def test_rules_without_effect_are_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -150,6 +150,18 @@ def test_what_a_recipe_must_not_say(tmp_path: Path, case: str) -> None:
     assert named in refusal.value.message
 
 
+def test_a_line_is_named_only_where_it_is_sure(tmp_path: Path) -> None:
+    rules = '# a\n\n  [[ rule ]]\ntensors = "a"\n\n[[rule]]  # b\ntensors = 3\npreset = "fast"\n'
+    for text, where in (
+        (rules.replace('= "a"', '= "a"\npreset = "fast"'), "recipe.toml:7: rule 2: "),
+        ('rule = [{tensors = 3, preset = "fast"}]\n', "recipe.toml: rule 1: "),
+        ("rule = [1]\n[[other]]\n", "recipe.toml: a recipe holds"),
+    ):
+        with pytest.raises(UsageError) as refusal:
+            load(tmp_path, text)
+        assert f"{tmp_path}/{where}" in refusal.value.message
+
+
 def test_recipes_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ResourceError, match="cannot be read"):
         load_recipe("fast", tmp_path / "missing.toml", ())

@@ -155,12 +155,12 @@ WRONG_IN_TOML = ["-0.1", "-1", "1.0001", "2", "nan", "inf", "-inf", "true", '"0.
 
 
 @pytest.mark.parametrize("text", WRONG_IN_TOML)
-def test_other_bounds_are_named_with_file_and_rule(tmp_path: Path, text: str) -> None:
+def test_other_bounds_are_named_with_file_and_line(tmp_path: Path, text: str) -> None:
     rule = '[[rule]]\ntensors = "a"\npreset = "fast"\n'
     rules = f"{rule}\n{rule}epsilon = {text}\n"
     with pytest.raises(UsageError) as refusal:
         load(tmp_path, rules)
-    assert f"{tmp_path / 'recipe.toml'}: rule 2: epsilon must be" in refusal.value.message
+    assert f"{tmp_path / 'recipe.toml'}:5: rule 2: epsilon must be" in refusal.value.message
     assert refusal.value.hint
 
 
@@ -193,7 +193,7 @@ def test_settings_that_make_no_sense(tmp_path: Path, setting: str, named: str) -
     rule = f'[[rule]]\ntensors = "*"\npreset = "fast"\nepsilon = 0.1\nstages = ["{setting}"]\n'
     with pytest.raises(UsageError) as refusal:
         load(tmp_path, rule)
-    assert "recipe.toml: rule 1: " in refusal.value.message
+    assert "recipe.toml:1: rule 1: " in refusal.value.message
 
 
 def test_stages_of_the_bounded_mode_are_no_settings_of_an_exact_pipeline() -> None:
