@@ -38,6 +38,15 @@ Checkpoint = Annotated[
         help="A .safetensors or .gguf file, a model directory or a .safetensors.index.json.",
     ),
 ]
+SafetensorsCheckpoint = Annotated[
+    Path,
+    typer.Argument(
+        metavar="PATH",
+        show_default=False,
+        parser=input_path,
+        help="A .safetensors file, a model directory or a .safetensors.index.json; not GGUF.",
+    ),
+]
 File = Annotated[
     Path,
     typer.Argument(

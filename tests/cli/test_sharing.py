@@ -20,9 +20,18 @@ QUERY, DOWN = "model.layers.0.self_attn.q_proj.weight", "model.layers.0.mlp.down
 EMBEDDING = "model.embed_tokens.weight"
 
 
-def profile_of(path: Path, *files: Path, without: tuple[str, ...] = (), scale: float = 1) -> Path:
-    """Write a sensitivity file of the tiny model in which query counts most, and down least."""
-    gradients = {QUERY: 100.0, DOWN: 0.01}
+def profile_of(
+    path: Path,
+    *files: Path,
+    without: tuple[str, ...] = (),
+    unused: tuple[str, ...] = (),
+    scale: float = 1,
+) -> Path:
+    """Write a sensitivity file of the tiny model in which query counts most, and down least.
+
+    The tensors ``without`` are not in it, those ``unused`` have no gradient.
+    """
+    gradients = {QUERY: 100.0, DOWN: 0.01} | dict.fromkeys(unused, 0.0)
     rows = [
         {
             "name": name,
@@ -59,11 +68,27 @@ def refused(capsys: Capture, source: Path, profile: Path) -> str:
     return shown.err
 
 
+def total_error(rows: dict[str, dict[str, Any]]) -> float:
+    """Return the relative error of all matrices together, from those of each."""
+    energies = {
+        name: float(np.square(weights, dtype=np.float64).sum())
+        for name, weights in weights_of(WEIGHTS).items()
+        if weights.ndim > 1
+    }
+    errors = sum(energy * rows[name]["error"] ** 2 for name, energy in energies.items())
+    return float(np.sqrt(errors / sum(energies.values())))
+
+
 def test_every_matrix_has_a_bound_of_its_own(tmp_path: Path, capsys: Capture) -> None:
     profile = profile_of(tmp_path / "s.json", WEIGHTS)
     document = compressed(capsys, TINY, profile)
     matrices = sum(weights.ndim > 1 for weights in weights_of(WEIGHTS).values())
-    assert document["sensitivity"] == {"path": str(profile), "matrices": matrices, "missing": []}
+    assert document["sensitivity"] == {
+        "path": str(profile),
+        "matrices": matrices,
+        "missing": [],
+        "without_gradient": [],
+    }
     bounds = {row["name"]: row["epsilon"] for row in document["files"][0]["tensors"]}
     assert bounds[QUERY] < bounds[EMBEDDING] < bounds[DOWN]
     target = tmp_path / "page"
@@ -87,7 +112,37 @@ def test_tensors_that_the_profile_lacks_are_named(tmp_path: Path, capsys: Captur
     line = ["compress", str(TINY), "-o", str(tmp_path / "page"), "--epsilon", "0.02"]
     assert run([*line, "--sensitivity", str(profile)]) == 0
     page = " ".join(capsys.readouterr().out.split())
-    assert f"it lacks {EMBEDDING}, which keep the common bound" in page
+    assert f"it lacks {EMBEDDING}: the common bound there" in page
+
+
+def test_matrices_without_a_gradient_keep_the_common_bound_and_count(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    unused = tuple(name for name in weights_of(WEIGHTS) if "down_proj" in name)
+    profile = profile_of(tmp_path / "s.json", WEIGHTS, unused=(*unused, "model.norm.weight"))
+    document = compressed(capsys, TINY, profile)
+    assert document["sensitivity"]["without_gradient"] == list(unused)
+    rows = {row["name"]: row for row in document["files"][0]["tensors"]}
+    assert {rows[name]["epsilon"] for name in unused} == {0.02}
+    assert total_error(rows) <= 0.02
+    line = ["compress", str(TINY), "-o", str(tmp_path / "page"), "--epsilon", "0.02"]
+    assert run([*line, "--sensitivity", str(profile)]) == 0
+    page = " ".join(capsys.readouterr().out.split())
+    assert f"{len(unused)} matrices had no gradient ({unused[0]}, " in page
+
+
+def test_what_only_the_profile_has_does_not_take_part(tmp_path: Path, capsys: Capture) -> None:
+    names = [name for name, weights in weights_of(WEIGHTS).items() if weights.ndim > 1]
+    profile = profile_of(tmp_path / "s.json", WEIGHTS)
+    document = json.loads(profile.read_text())
+    (embedding,) = (row for row in document["tensors"] if row["name"] == EMBEDDING)
+    merged = embedding | {"name": "experts", "mean_square": 9.0, "mean_squared_gradient": 1e6}
+    document["tensors"].append(merged)
+    profile.write_text(json.dumps(document))
+    rows = {row["name"]: row for row in compressed(capsys, TINY, profile)["files"][0]["tensors"]}
+    assert total_error(rows) <= 0.02
+    assert rows[EMBEDDING]["epsilon"] < 0.04
+    assert all(rows[name]["epsilon"] > 0 for name in names)
 
 
 def test_a_file_may_have_another_name_than_when_it_was_profiled(

@@ -1,5 +1,6 @@
 """The search for the largest error bound, without a model: what it tries, and when it ends."""
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -7,10 +8,12 @@ import pytest
 from unweight_cli.evaluation.estimates import Estimate
 from unweight_cli.evaluation.search import FIRST, MOST_ATTEMPTS, Attempt, Search
 
+VOCABULARY = 1000
+
 
 def run(change_of: Callable[[float], float], limit: float) -> Search:
     """Search with a model whose perplexity changes as ``change_of`` says."""
-    search = Search(limit)
+    search = Search(limit, VOCABULARY, Estimate(30, 1))
     while (epsilon := search.next()) is not None:
         change = change_of(epsilon)
         search.attempts.append(Attempt(epsilon, Estimate(30 + change, 1), Estimate(change, 0.001)))
@@ -58,6 +61,22 @@ def test_a_model_that_bears_nothing_ends_without_a_bound(change: float) -> None:
     tried = [attempt.epsilon for attempt in search.attempts]
     assert tried == sorted(tried, reverse=True)
     assert len(tried) == MOST_ATTEMPTS
+
+
+def test_a_perplexity_of_guessing_does_not_pass_however_much_is_allowed() -> None:
+    search = run(lambda epsilon: 2e5 * epsilon, 1e6)
+    assert search.best is not None
+    assert search.best.perplexity.value < VOCABULARY
+    shut = [a for a in search.attempts if a.perplexity.value >= VOCABULARY]
+    assert shut
+    assert all("no better than guessing" in search.failure(attempt) for attempt in shut)
+    assert all(attempt.epsilon > search.best.epsilon for attempt in shut)
+
+
+def test_no_bound_is_beyond_the_limits_of_the_search() -> None:
+    for change in (0.0, 1e9, math.nan):
+        tried = [a.epsilon for a in run(lambda epsilon, it=change: it, 1e-9).attempts]
+        assert all(1e-5 <= epsilon <= 0.5 for epsilon in tried)
 
 
 def test_a_model_that_bears_everything_ends_at_large_bounds() -> None:

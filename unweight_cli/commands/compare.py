@@ -7,7 +7,6 @@ import typer
 
 from unweight_cli.console import emit
 from unweight_cli.options import (
-    Checkpoint,
     Context,
     Debug,
     EvaluationText,
@@ -16,6 +15,7 @@ from unweight_cli.options import (
     ModelDevice,
     ModelDirectory,
     Quiet,
+    SafetensorsCheckpoint,
     Threads,
     examples,
     input_path,
@@ -35,7 +35,7 @@ EXAMPLES = examples(
 
 
 def compare(
-    path: Checkpoint,
+    path: SafetensorsCheckpoint,
     text: EvaluationText = None,
     model: ModelDirectory = None,
     windows: Annotated[

@@ -106,8 +106,9 @@ def compress(
 
     With --epsilon E the root of the summed squares of a matrix's errors is at most E times that of
     its weights. With --sensitivity this holds for all matrices together, and each gets a bound of
-    its own: a small one where the model depends on it. With --epsilon auto, E is the largest that
-    changes the perplexity by at most --max-ppl-delta; exit code 5 means that there is none. --text,
+    its own: a small one where the model depends on it. With --epsilon auto, E is the largest found
+    that changes the perplexity by at most --max-ppl-delta, between 1e-5 and 0.5 with at most six
+    evaluations; exit code 5 means that none was, or that the original fails on the text. --text,
     --model, --windows and --device are for that. It needs torch and transformers: pip install
     'unweight[eval]'.
     """

@@ -7,12 +7,12 @@ import typer
 
 from unweight_cli.console import emit
 from unweight_cli.options import (
-    Checkpoint,
     Debug,
     Force,
     Json,
     ModelDirectory,
     Quiet,
+    SafetensorsCheckpoint,
     Threads,
     examples,
     input_path,
@@ -28,7 +28,7 @@ EXAMPLES = examples(
 
 
 def profile(
-    path: Checkpoint,
+    path: SafetensorsCheckpoint,
     calibration: Annotated[
         Path,
         typer.Option(

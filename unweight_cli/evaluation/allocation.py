@@ -11,8 +11,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-_CLOSE: Final = 1e-6
 SPREAD: Final = 16.0  # a tensor's bound is at most so many times above or below the common one
+_HALVINGS: Final = 100  # of an interval of logarithms: more than a float64 can tell apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,35 +25,56 @@ class Tensor:
     mean_squared_gradient: float
 
     @property
-    def importance(self) -> float:
-        """Twice what a relative error of 1 costs per weight, in nats per token."""
-        return self.mean_square * self.mean_squared_gradient
+    def is_weighable(self) -> bool:
+        """Whether it has an energy, and a gradient that says what an error of it costs."""
+        return min(self.parameters, self.mean_square, self.mean_squared_gradient) > 0
+
+    @property
+    def log_energy(self) -> float:
+        """Logarithm of the sum of the squared weights, which itself may be beyond a float."""
+        return math.log(self.parameters) + math.log(self.mean_square)
+
+    @property
+    def log_share(self) -> float:
+        """Logarithm of 1 / √(F · w), which the bound is proportional to."""
+        return -(math.log(self.mean_square) + math.log(self.mean_squared_gradient)) / 2
 
 
 def allocate(tensors: tuple[Tensor, ...], epsilon: float) -> dict[str, float]:
     """Return a bound per tensor, so that all of them together have the relative error ``epsilon``.
 
-    A tensor that the loss does not depend on, as far as the profile can tell, gets the largest
-    bound of ``SPREAD`` times ``epsilon``.
+    That is Σ bound² · energy ≤ epsilon² · Σ energy, the energy being the sum of squared weights.
+    No bound is above 1 or more than ``SPREAD`` times above or below ``epsilon``, a number above 0
+    and at most 1. A tensor without a gradient gets ``epsilon`` itself: the profile says nothing
+    about it, which is no reason to spend on it, and it adds the same to both sums.
     """
-    shares = {
-        tensor.name: 1 / math.sqrt(tensor.importance) for tensor in tensors if tensor.importance > 0
-    }
-    energies = {tensor.name: tensor.parameters * tensor.mean_square for tensor in tensors}
-    total = sum(energies[name] for name in shares)
-    if not total:
-        return {}
-    factor = 1.0
-    for _ in range(20):  # limits change the common factor, which changes what is limited
-        limited = {name: _limited(factor * share) for name, share in shares.items()}
-        error = sum(energies[name] * value**2 for name, value in limited.items()) / total
-        factor /= math.sqrt(error)
-        if abs(error - 1) < _CLOSE:
-            break
-    found = {name: min(1.0, epsilon * value) for name, value in limited.items()}
-    largest = min(1.0, epsilon * SPREAD)
-    return {tensor.name: largest for tensor in tensors} | found
+    bounds = dict.fromkeys((tensor.name for tensor in tensors), epsilon)
+    weighable = [tensor for tensor in tensors if tensor.is_weighable]
+    if not weighable:
+        return bounds
+    logs = [tensor.log_energy for tensor in weighable]
+    energies = [math.exp(log - max(logs)) for log in logs]
+    shares = [tensor.log_share for tensor in weighable]
+    lowest, highest = -math.log(SPREAD), math.log(min(SPREAD, 1 / epsilon))
+
+    def relative(common: float) -> list[float]:
+        """Return the bounds as multiples of ``epsilon``, for a common factor's logarithm."""
+        return [math.exp(min(max(share + common, lowest), highest)) for share in shares]
+
+    # Their error grows with the common factor: from all at the lower limit to all at the upper.
+    low, high = lowest - max(shares), highest - min(shares)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if _error(relative(middle), energies) <= 1:
+            low = middle
+        else:
+            high = middle
+    largest = min(1.0, SPREAD * epsilon)  # exp(log(x)) may round up
+    found = (min(largest, epsilon * value) for value in relative(low))
+    return bounds | dict(zip((tensor.name for tensor in weighable), found, strict=True))
 
 
-def _limited(value: float) -> float:
-    return min(max(value, 1 / SPREAD), SPREAD)
+def _error(values: list[float], energies: list[float]) -> float:
+    """Return the mean of the squared values, weighted by energy."""
+    pairs = zip(values, energies, strict=True)
+    return sum(value**2 * energy for value, energy in pairs) / sum(energies)

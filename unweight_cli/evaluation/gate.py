@@ -32,14 +32,28 @@ def failure(
         difference: restored - original, where there is an original.
         max_delta: The largest difference, up or down, that is allowed; None: any is.
     """
-    for owner, perplexity in ((" of the original", original), ("", restored)):
-        if perplexity is not None and not perplexity.is_finite:
-            return f"the perplexity{owner} is {perplexity.value}: the model gives no finite logits"
-    if restored.value >= vocabulary:
-        return (
-            f"the perplexity is {restored.value:.4g}, no better than guessing among "
-            f"{vocabulary:,} tokens"
-        )
+    if original is not None and (reason := unsound_original(original, vocabulary)):
+        return reason
+    if reason := _unsound(restored, vocabulary, "the perplexity"):
+        return reason
     if difference is not None and max_delta is not None and abs(difference.value) > max_delta:
         return f"the perplexity changes by {difference.value:+.4g}, more than {max_delta:g}"
+    return ""
+
+
+def unsound_original(original: Estimate, vocabulary: int) -> str:
+    """Return why the original is no measure for anything on this text; "" when it is one."""
+    reason = _unsound(original, vocabulary, "the perplexity of the original")
+    foreign = bool(reason) and original.is_finite
+    return f"{reason}: is the text in the model's language?" if foreign else reason
+
+
+def _unsound(perplexity: Estimate, vocabulary: int, owner: str) -> str:
+    if not perplexity.is_finite:
+        return f"{owner} is {perplexity.value}: the model gives no finite logits"
+    if perplexity.value >= vocabulary:
+        return (
+            f"{owner} is {perplexity.value:.4g}, no better than guessing among "
+            f"{vocabulary:,} tokens"
+        )
     return ""

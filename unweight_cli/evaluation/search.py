@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from unweight_cli.evaluation import estimates
+from unweight_cli.evaluation import estimates, gate
 from unweight_cli.evaluation.checkpoint import find_definition, open_checkpoint
 from unweight_cli.evaluation.estimates import Estimate, Values
 from unweight_cli.evaluation.extra import require_extra
@@ -60,10 +60,18 @@ class Search:
 
     The change grows with the square of the bound, apart from noise, so each attempt is set where
     that rule expects ``_AIM`` of the limit, between the largest bound that passed and the
-    smallest that failed.
+    smallest that failed. A bound passes when the gate is open for it.
+
+    Attributes:
+        max_delta: The largest change of perplexity, up or down.
+        vocabulary: Number of tokens that the model tells apart.
+        original: Perplexity of the original.
+        attempts: What was tried, in this order.
     """
 
     max_delta: float
+    vocabulary: int
+    original: Estimate
     attempts: list[Attempt] = field(default_factory=list)
 
     @property
@@ -110,8 +118,14 @@ class Search:
             ],
         }
 
+    def failure(self, attempt: Attempt) -> str:
+        """Return why the gate is shut for an attempt, in words; "" when it is open."""
+        return gate.failure(
+            attempt.perplexity, self.vocabulary, self.original, attempt.difference, self.max_delta
+        )
+
     def _passes(self, attempt: Attempt) -> bool:
-        return abs(attempt.difference.value) <= self.max_delta
+        return not self.failure(attempt)
 
 
 def search(
@@ -123,14 +137,17 @@ def search(
     """Compress and evaluate with a few error bounds; returns all attempts.
 
     Every attempt is the real thing: a compressed checkpoint, restored and loaded. Raises
-    QualityGateError, saying what was reached, when no attempt is within the limit.
+    QualityGateError when the original itself predicts nothing of the text, before anything is
+    compressed, and, saying what was reached, when no attempt is within the limit.
     """
     find_definition(request.path, request.model, None)
     require_extra()
     choose_device(request.device)
     limit_threads(request.threads)
-    windows, original = _original(request, progress)
-    found = Search(request.max_delta)
+    windows, original, vocabulary = _original(request, progress)
+    found = Search(request.max_delta, vocabulary, estimates.perplexity(original))
+    if reason := gate.unsound_original(found.original, vocabulary):
+        raise QualityGateError(f"{request.path}: {reason}")
     while (epsilon := found.next()) is not None:
         with tempfile.TemporaryDirectory(prefix="unweight-") as folder:
             target = Path(folder, request.path.name)
@@ -142,24 +159,30 @@ def search(
         found.attempts.append(attempt)
         on_attempt(attempt)
     if found.best is None:
-        closest = min(found.attempts, key=lambda attempt: abs(attempt.difference.value))
+        closest = min(found.attempts, key=_distance)
         raise QualityGateError(
-            f"no error bound keeps the change of perplexity within {request.max_delta:g}: the "
-            f"closest, {closest.epsilon:.3g}, changes it by {closest.difference.value:+.4g}",
+            f"{request.path}: none of {len(found.attempts)} error bounds passes: with the "
+            f"closest, {closest.epsilon:.3g}, {found.failure(closest)}",
             hint="allow more with --max-ppl-delta, or leave out --epsilon to change nothing",
         )
     return found
 
 
-def _original(request: SearchRequest, progress: Progress) -> tuple[Windows, Values]:
-    """Return the windows of the text, and the losses of the original on them."""
+def _distance(attempt: Attempt) -> float:
+    """Return how far an attempt is from the original; NaN, which has no order, is farthest."""
+    distance = abs(attempt.difference.value)
+    return math.inf if math.isnan(distance) else distance
+
+
+def _original(request: SearchRequest, progress: Progress) -> tuple[Windows, Values, int]:
+    """Return the windows of the text, the original's losses on them, and its vocabulary."""
     with open_checkpoint(
         request.path, request.model, threads=request.threads, progress=progress
     ) as checkpoint:
         tokenizer = load_tokenizer(checkpoint.tokenizer)
         windows = cut(request.text, tokenizer, request.context, request.windows)
         model = load(checkpoint, request.device)
-    return windows, measure(model, windows, progress).reshape(-1)
+    return windows, measure(model, windows, progress).reshape(-1), model.vocabulary
 
 
 def _losses(path: Path, request: SearchRequest, windows: Windows, progress: Progress) -> Values:

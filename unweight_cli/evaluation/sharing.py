@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unweight_cli.evaluation.allocation import allocate
+from unweight_cli.evaluation.allocation import Tensor, allocate
 from unweight_cli.evaluation.digests import original_sha256
 from unweight_cli.evaluation.sensitivity_file import SensitivityFile, read_sensitivity
 from unweight_codecs.containers.base import FileSource
@@ -21,24 +21,43 @@ class Sharing:
 
     Attributes:
         sensitivity: What it goes by.
-        matrices: Number of tensors of the checkpoint that may be coded with an error.
-        missing: Names of those that the profile lacks; they keep the common bound.
+        matrices: Names of the tensors of the checkpoint that may be coded with an error.
     """
 
     sensitivity: SensitivityFile
-    matrices: int
-    missing: tuple[str, ...]
+    matrices: tuple[str, ...]
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Names of the matrices that the profile lacks; they keep the common bound."""
+        known = {tensor.name for tensor in self.sensitivity.tensors}
+        return tuple(name for name in self.matrices if name not in known)
+
+    @property
+    def without_gradient(self) -> tuple[str, ...]:
+        """Names of the matrices whose gradient was 0; they keep the common bound, too."""
+        return tuple(tensor.name for tensor in self._profiled if not tensor.mean_squared_gradient)
 
     def bounds(self, epsilon: float) -> dict[str, float]:
-        """Return a bound for every tensor of the profile; see ``allocate``."""
-        return allocate(self.sensitivity.tensors, epsilon)
+        """Return a bound for every matrix that the profile knows; see ``allocate``.
+
+        Tensors of the model that this checkpoint does not have, like those of its other shards, do
+        not take part: their errors could not make up for larger ones here.
+        """
+        return allocate(self._profiled, epsilon)
+
+    @property
+    def _profiled(self) -> tuple[Tensor, ...]:
+        names = set(self.matrices)
+        return tuple(tensor for tensor in self.sensitivity.tensors if tensor.name in names)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the facts as JSON-ready data."""
         return {
             "path": str(self.sensitivity.path),
-            "matrices": self.matrices,
+            "matrices": len(self.matrices),
             "missing": list(self.missing),
+            "without_gradient": list(self.without_gradient),
         }
 
 
@@ -48,16 +67,14 @@ def open_sharing(file: Path, checkpoint: Path, progress: Progress) -> Sharing:
     Raises FormatError for a file that cannot be used, UsageError when it is of another model.
     """
     sensitivity = read_sensitivity(file)
-    if not any(tensor.importance for tensor in sensitivity.tensors):
+    if not any(tensor.is_weighable for tensor in sensitivity.tensors):
         raise FormatError(
             f"{file}: no matrix in it has a mean_squared_gradient above 0: nothing to go by",
             hint="profile the model on another text",
         )
     models = [path for path, _ in open_job(checkpoint).models]
     _check_model(sensitivity, checkpoint, models, progress)
-    known = {tensor.name for tensor in sensitivity.tensors}
-    names = [name for path in models for name in _matrices(path)]
-    return Sharing(sensitivity, len(names), tuple(name for name in names if name not in known))
+    return Sharing(sensitivity, tuple(name for path in models for name in _matrices(path)))
 
 
 def _check_model(

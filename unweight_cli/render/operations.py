@@ -46,11 +46,11 @@ def compressed(
     if sharing is not None:
         rows.insert(1, ("sensitivity", _shared(sharing)))
     if search is not None:
-        rows[1:1] = _searched(search)
+        rows[1:1] = _searched(search, report)
     yield facts(rows)
 
 
-def _searched(search: "Search") -> Iterator[tuple[str, RenderableType]]:
+def _searched(search: "Search", report: OperationReport) -> Iterator[tuple[str, RenderableType]]:
     best = search.best
     if best is not None:
         yield (
@@ -62,21 +62,37 @@ def _searched(search: "Search") -> Iterator[tuple[str, RenderableType]]:
             "epsilon",
             f"{best.epsilon:.4g}, found with {count(len(search.attempts), 'evaluation')}",
         )
+        if not any(tensor.epsilon for file in report.files for tensor in file.tensors):
+            yield (
+                "changed",
+                Text("nothing: every tensor comes back exactly", style="yellow"),
+            )
 
 
 def _shared(sharing: "Sharing") -> RenderableType:
     path = shortened(str(sharing.sensitivity.path))
-    if not sharing.missing:
-        return f"{path}, for all of {count(sharing.matrices, 'matrix', 'matrices')}"
-    known = sharing.matrices - len(sharing.missing)
-    shown = ", ".join(shortened(name) for name in sharing.missing[:MAX_NAMED])
-    more = len(sharing.missing) - MAX_NAMED
-    others = f"{shown} and {more:,} more" if more > 0 else shown
+    missing, without_gradient = sharing.missing, sharing.without_gradient
+    matrices = count(len(sharing.matrices), "matrix", "matrices")
+    known = len(sharing.matrices) - len(missing) - len(without_gradient)
+    exceptions = []
+    if missing:
+        exceptions.append(f"it lacks {_named(missing)}")
+    if without_gradient:
+        owners = count(len(without_gradient), "matrix", "matrices")
+        exceptions.append(f"{owners} had no gradient ({_named(without_gradient)})")
+    if not exceptions:
+        return f"{path}, for all of {matrices}"
     return Text(
-        f"{path}, for {known:,} of {count(sharing.matrices, 'matrix', 'matrices')}; it lacks "
-        f"{others}, which keep the common bound",
+        f"{path}, for {known:,} of {matrices}; {', and '.join(exceptions)}: the common bound there",
         style="yellow",
     )
+
+
+def _named(names: tuple[str, ...]) -> str:
+    """Return the first names, and how many there are besides."""
+    shown = ", ".join(shortened(name) for name in names[:MAX_NAMED])
+    more = len(names) - MAX_NAMED
+    return f"{shown} and {more:,} more" if more > 0 else shown
 
 
 def decompressed(report: OperationReport) -> Iterator[RenderableType]:
