@@ -74,8 +74,8 @@ def test_a_perplexity_of_guessing_does_not_pass_however_much_is_allowed() -> Non
 
 
 def test_no_bound_is_beyond_the_limits_of_the_search() -> None:
-    for change in (0.0, 1e9, math.nan):
-        tried = [a.epsilon for a in run(lambda epsilon, it=change: it, 1e-9).attempts]
+    for scale in (0.0, 1e9, math.nan):
+        tried = [a.epsilon for a in run(lambda epsilon: scale, 1e-9).attempts]  # noqa: B023
         assert all(1e-5 <= epsilon <= 0.5 for epsilon in tried)
 
 
