@@ -16,7 +16,7 @@ BUILD_INPUTS := pyproject.toml hatch_build.py codecs/unweight_codecs/__init__.py
 # is one of them, or they wait passively.
 EVAL_TESTS := $(wildcard tests/unit/test_perplexity*.py tests/unit/test_sensitivity.py \
     tests/unit/test_allocation.py tests/unit/test_search.py \
-    tests/cli/test_perplexity.py tests/cli/test_profile.py tests/cli/test_gates.py \
+    tests/cli/test_perplexity.py tests/cli/test_profile.py tests/cli/test_epsilon_auto.py tests/cli/test_gates.py \
     tests/cli/test_compare.py)
 
 .DELETE_ON_ERROR:
