@@ -75,11 +75,11 @@ def test_against_a_file_with_another_nan(source: Path, coded: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("place", [0.3, 0.5, 0.7, 0.9, 0.999])
-def test_a_flipped_bit_is_damage(coded: Path, tmp_path: Path, place: float) -> None:
+def test_a_flipped_bit_is_damage(source: Path, coded: Path, tmp_path: Path, place: float) -> None:
     data = bytearray(coded.read_bytes())
     data[int(place * len(data))] ^= 4
     (tmp_path / "damaged").write_bytes(data)
-    for against in (None, coded):
+    for against in (None, source):
         with pytest.raises(IntegrityError):
             verified(tmp_path / "damaged", against)
     with pytest.raises(IntegrityError):
