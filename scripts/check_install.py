@@ -54,7 +54,9 @@ def build_distributions(folder: Path) -> tuple[Path, Path, Path]:
     (sdist,) = folder.glob("*.tar.gz")
     (wheel,) = folder.glob("*.whl")
     with tarfile.open(sdist) as archive:
-        archive.extractall(folder, filter="data")
+        if hasattr(tarfile, "data_filter"):  # Python 3.11.4 and newer
+            archive.extraction_filter = tarfile.data_filter
+        archive.extractall(folder)
     return sdist, wheel, folder / sdist.name.removesuffix(".tar.gz")
 
 
