@@ -138,6 +138,7 @@ class _Loader:
     def _finish(self, started: _Started) -> Iterator[Loaded]:
         under_way = started.under_way
         self._transfer.finish(under_way)
+        digests = self._digests_of_words(under_way)
         for wanted in started.wanted:
             spec = wanted.source.spec
             number = started.number_of.get(spec.name)
@@ -148,8 +149,20 @@ class _Loader:
                 found = Loaded(spec, palette=palette)
             else:
                 found = Loaded(spec, under_way.out[under_way.place(number)])
-            self._check(found)
+            digest = None if number is None else digests.get(number)
+            self._check(found, self._digest(found) if digest is None else digest)
             yield found
+
+    def _digests_of_words(self, under_way: UnderWay) -> dict[int, int]:
+        """Return the digests of what came out as words, by number of the request.
+
+        A digest is a chain that one warp follows, so those of a batch are taken side by side.
+        """
+        numbers = [n for n in range(len(under_way.requests)) if n not in under_way.palettes]
+        places = [under_way.place(number) for number in numbers]
+        ranges = np.array([(p.start, p.stop - p.start) for p in places], np.uint64).reshape(-1, 2)
+        found = self._transfer.checksums.digests(under_way.out, ranges)
+        return dict(zip(numbers, found.tolist(), strict=True))
 
     def _copied(self, wanted: _Wanted) -> Array:
         """Return bytes that the processor has read."""
@@ -157,14 +170,17 @@ class _Loader:
             return self._device.array(decode_on_host(wanted.span).words)
         return self._device.array(self._archive.read_stored(wanted.here, 0, wanted.here.nbytes))
 
-    def _check(self, loaded: Loaded) -> None:
-        """Raise IntegrityError unless a tensor has the digest that the manifest gives."""
+    def _digest(self, loaded: Loaded) -> int:
+        """Return the digest of a tensor on the device; a palette is expanded for it."""
         words = loaded.words
         if loaded.palette is not None:
             words = self._codec.expand(loaded.palette).reshape(-1).view(np.uint8)
         ranges = np.array([[0, loaded.spec.nbytes]], np.uint64)
-        (found,) = self._transfer.checksums.digests(words, ranges)
-        if f"{int(found):016x}" != self._archive.manifest.digest_of(loaded.spec.name):
+        return int(self._transfer.checksums.digests(words, ranges)[0])
+
+    def _check(self, loaded: Loaded, digest: int) -> None:
+        """Raise IntegrityError unless a tensor has the digest that the manifest gives."""
+        if f"{digest:016x}" != self._archive.manifest.digest_of(loaded.spec.name):
             raise IntegrityError(
                 f"{self._archive.path}: tensor {quoted(loaded.spec.name)}: wrong digest",
                 hint="the file is damaged: download or copy it again",
