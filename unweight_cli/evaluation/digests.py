@@ -4,9 +4,8 @@ import hashlib
 from pathlib import Path
 from typing import Final
 
-from unweight_codecs.archive import ArchiveReader, is_archive
+from unweight_codecs.archive import ArchiveReader, is_archive_at
 from unweight_codecs.containers.base import FileSource
-from unweight_codecs.containers.sniff import read_index
 from unweight_codecs.operations.progress import NoProgress, Progress
 
 _READ_BYTES: Final = 1 << 20
@@ -18,10 +17,10 @@ def original_sha256(path: Path, progress: Progress = _SILENT) -> str:
 
     ``progress`` is told of every byte that is read.
     """
+    if is_archive_at(path):
+        with ArchiveReader(path) as archive:
+            return archive.manifest.source_sha256
     with FileSource(path) as source:
-        if is_archive(read_index(source)):
-            with ArchiveReader(path) as archive:
-                return archive.manifest.source_sha256
         whole = hashlib.sha256()
         for at in range(0, source.size, _READ_BYTES):
             data = source.read_at(at, min(_READ_BYTES, source.size - at))

@@ -37,7 +37,7 @@ class Span:
     read: Callable[[Bytes], Block]
     decode: Callable[[Block], None]
     failed: Callable[[UnweightError], UnweightError]
-    is_built_in: bool = True
+    is_built_in: bool
 
 
 class Piece(Protocol):

@@ -44,6 +44,12 @@ def is_archive(index: ContainerIndex) -> bool:
     return MANIFEST_KEY in (index.metadata or {})
 
 
+def is_archive_at(path: Path) -> bool:
+    """Whether there is an Unweight file at a path; raises FormatError for what is no container."""
+    with FileSource(path) as source:
+        return is_archive(read_index(source))
+
+
 class ArchiveReader:
     """An open Unweight file. All errors name the file, and the tensor where there is one."""
 

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from unweight_codecs.accelerators import CPU, Engine, Piece, no_note, open_engine
-from unweight_codecs.archive import ArchiveReader, is_archive
-from unweight_codecs.containers.base import FileSource
-from unweight_codecs.containers.sniff import read_index
+from unweight_codecs.archive import ArchiveReader, is_archive_at
 from unweight_codecs.errors import FormatError
 from unweight_codecs.kernels import active_kernel
 from unweight_codecs.operations.files import (
@@ -71,8 +69,7 @@ def open_archives(source: Path) -> ArchiveJob:
     archives: list[tuple[Path, PurePosixPath]] = []
     plain: list[tuple[Path, PurePosixPath]] = []
     for path, name in job.models:
-        with FileSource(path) as file:
-            (archives if is_archive(read_index(file)) else plain).append((path, name))
+        (archives if is_archive_at(path) else plain).append((path, name))
     if not archives:
         raise FormatError(
             f"{source}: not compressed by Unweight", hint="`unweight compress` does that"

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from unweight_codecs.archive import is_archive
+from unweight_codecs.archive import is_archive_at
 from unweight_codecs.containers.base import FileSource
 from unweight_codecs.containers.snapshot import (
     INDEX_SUFFIX,
@@ -13,7 +13,7 @@ from unweight_codecs.containers.snapshot import (
     is_index_path,
     open_snapshot,
 )
-from unweight_codecs.containers.sniff import read_index, sniff
+from unweight_codecs.containers.sniff import sniff
 from unweight_codecs.errors import UsageError
 from unweight_codecs.output import (
     atomic_directory,
@@ -58,11 +58,7 @@ class Job:
 
 def is_compressed(source: Path) -> bool:
     """Whether there is an Unweight file behind a path."""
-    for path, _ in open_job(source).models:
-        with FileSource(path) as file:
-            if is_archive(read_index(file)):
-                return True
-    return False
+    return any(is_archive_at(path) for path, _ in open_job(source).models)
 
 
 def open_job(source: Path) -> Job:

@@ -118,4 +118,5 @@ def _span_of(
     def failed(error: UnweightError) -> UnweightError:
         return error
 
-    return Span(model, directory, coded.size, size, read, decode, failed)
+    built_in = pipeline.is_built_in
+    return Span(model, directory, coded.size, size, read, decode, failed, built_in)

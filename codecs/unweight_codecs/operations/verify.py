@@ -5,10 +5,9 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from unweight_codecs.accelerators import CPU, Engine, Piece, no_note, open_engine
-from unweight_codecs.archive import ArchiveReader, is_archive
+from unweight_codecs.archive import ArchiveReader, is_archive_at
 from unweight_codecs.containers.base import FileSource
 from unweight_codecs.containers.snapshot import is_index_path
-from unweight_codecs.containers.sniff import read_index
 from unweight_codecs.errors import FormatError, IntegrityError, UsageError
 from unweight_codecs.kernels import active_kernel
 from unweight_codecs.operations.comparison import Comparison
@@ -100,12 +99,11 @@ def _check_comparable(job: Job, against: Path) -> None:
 
 
 def _check_not_compressed(original: Path) -> None:
-    with FileSource(original) as file:
-        try:
-            index = read_index(file)
-        except FormatError:  # no container at all: the comparison will say where it differs
-            return
-    if is_archive(index):
+    try:
+        is_compressed = is_archive_at(original)
+    except FormatError:  # no container at all: the comparison will say where it differs
+        return
+    if is_compressed:
         raise UsageError(
             f"{original}: is compressed itself, and no original", hint="decompress it first"
         )
