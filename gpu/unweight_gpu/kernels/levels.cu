@@ -64,19 +64,16 @@ __device__ u32 decode_levels(const Chunk &chunk, const Tensor &tensor, const Slo
         !inside(chunk.escape.offset, chunk.escape.length, buffers.coded_bytes) ||
         !inside(chunk.out, (u64)count * BYTES, buffers.out_bytes))
         return BAD_SEGMENT;
-    const bool is_coded = chunk.symbol.kind == CODED;
-    if ((is_coded && (!has_tables || !is_usable(tables))) || !grid_is_sound(tensor, buffers))
+    Symbols source;
+    if (!source.open(chunk, tables, has_tables, lane, buffers) || !grid_is_sound(tensor, buffers))
         return BAD_TABLE;
-    Reader reader;
-    if (is_coded)
-        reader.open(buffers.coded + chunk.symbol.offset, chunk.symbol.length, lane);
     Escapes escapes = {buffers.coded + chunk.escape.offset, chunk.escape.length / BYTES};
     u8 *out = buffers.out + chunk.out;
     const int *levels = (const int *)(buffers.parameters + tensor.level_table);
     for (u32 group = 0; group < count; group += GROUP) {
         const u32 at = group + 4 * lane, valid = valid_of(at, count);
-        const u32 symbols = four_symbols(chunk, tables, 0, at, lane, reader, buffers);
-        if (is_coded && reader.is_short)
+        const u32 symbols = source.four(chunk, tables, 0, at, lane, buffers);
+        if (source.are_short())
             return BAD_STATES;
         u32 kept = 0;
         for (u32 i = 0; i < 4; i++)
@@ -113,7 +110,7 @@ __device__ u32 decode_levels(const Chunk &chunk, const Tensor &tensor, const Slo
         else
             store_pairs(out + (u64)at * BYTES, words[0] | words[1] << 16, words[2] | words[3] << 16, count - at);
     }
-    if (is_coded && !reader.ends_well())
+    if (!source.end_well())
         return BAD_STATES;
     return escapes.left ? BAD_ESCAPES : DONE;
 }

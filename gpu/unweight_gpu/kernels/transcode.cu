@@ -40,15 +40,11 @@ struct Transcode {
             !inside(tensor.escapes, 4ull * tensor.escape_number, buffers.out_bytes) ||
             !inside(chunk.out, chunk.escape.length, tensor.escape_number))
             return BAD_SEGMENT;
-        const bool is_coded = chunk.symbol.kind == CODED;
-        if (is_coded && (!has_tables || !is_usable(tables)))
-            return BAD_TABLE;
+        Symbols source;
         Classifier classifier;
-        if (tensor.classes && !classifier.open(chunk, tensor, lane, buffers))
+        if (!source.open(chunk, tables, has_tables, lane, buffers) ||
+            (tensor.classes && !classifier.open(chunk, tensor, lane, buffers)))
             return BAD_TABLE;
-        Reader reader;
-        if (is_coded)
-            reader.open(buffers.coded + chunk.symbol.offset, chunk.symbol.length, lane);
         const u8 *first_escape = buffers.coded + chunk.escape.offset;
         Escapes escapes = {first_escape, chunk.escape.length};
         Place place = {(chunk.first + 4 * lane) / tensor.columns, (chunk.first + 4 * lane) % tensor.columns,
@@ -63,8 +59,8 @@ struct Transcode {
                 classes = classifier.four() & valid;
                 classifier.advance(GROUP);
             }
-            const u32 symbols = four_symbols(chunk, tables, classes, at, lane, reader, buffers);
-            if (is_coded && reader.is_short)
+            const u32 symbols = source.four(chunk, tables, classes, at, lane, buffers);
+            if (source.are_short())
                 return BAD_STATES;
             const u32 escaped = bytes_from(symbols, tensor.limit) & valid;
             const u8 *from = escapes.next;
@@ -93,7 +89,7 @@ struct Transcode {
                                  (byte & 0x7f) << 16;
             }
         }
-        if (is_coded && !reader.ends_well())
+        if (!source.end_well())
             return BAD_STATES;
         if (escapes.left)
             return BAD_ESCAPES;

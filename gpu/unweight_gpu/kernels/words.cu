@@ -215,14 +215,34 @@ __device__ __forceinline__ bool exponents_of(const Tensor &tensor, u32 symbols, 
 }
 
 /* What words take their symbols from: a segment of the entropy coder, or values as they are. */
-template <class Tables>
-__device__ __forceinline__ u32 four_symbols(const Chunk &chunk, const Tables &tables, u32 classes, u32 at,
-                                            u32 lane, Reader &reader, const Buffers &buffers)
-{
-    if (chunk.symbol.kind == CODED)
-        return four_coded(tables, classes, (1u << lane) - 1, reader);
-    return at < chunk.count ? four_values(chunk.symbol, at, buffers) : 0;
-}
+struct Symbols {
+    Reader reader;
+    bool is_coded;
+
+    /* False where tables are needed but cannot be used. */
+    template <class Tables>
+    __device__ bool open(const Chunk &chunk, const Tables &tables, bool has_tables, u32 lane,
+                         const Buffers &buffers)
+    {
+        is_coded = chunk.symbol.kind == CODED;
+        if (!is_coded)
+            return true;
+        reader.open(buffers.coded + chunk.symbol.offset, chunk.symbol.length, lane);
+        return has_tables && is_usable(tables);
+    }
+
+    template <class Tables>
+    __device__ __forceinline__ u32 four(const Chunk &chunk, const Tables &tables, u32 classes, u32 at, u32 lane,
+                                        const Buffers &buffers)
+    {
+        if (is_coded)
+            return four_coded(tables, classes, (1u << lane) - 1, reader);
+        return at < chunk.count ? four_values(chunk.symbol, at, buffers) : 0;
+    }
+
+    __device__ __forceinline__ bool are_short() const { return is_coded && reader.is_short; }
+    __device__ __forceinline__ bool end_well() const { return !is_coded || reader.ends_well(); }
+};
 
 /* Bytes of 0xff for the words, of four, that a chunk has. */
 __device__ __forceinline__ u32 valid_of(u32 at, u32 count)
@@ -250,15 +270,11 @@ __device__ u32 decode_words(const Chunk &chunk, const Tensor &tensor, const Tabl
         return BAD_SEGMENT;
     if (chunk.escape.length && tensor.limit >> tensor.top_bits == 1u << tensor.exponent_bits)
         return BAD_ESCAPES; /* the window holds every exponent */
-    const bool is_coded = chunk.symbol.kind == CODED;
-    if (is_coded && (!has_tables || !is_usable(tables)))
-        return BAD_TABLE;
+    Symbols source;
     Classifier classifier;
-    if (tensor.classes && !classifier.open(chunk, tensor, lane, buffers))
+    if (!source.open(chunk, tables, has_tables, lane, buffers) ||
+        (tensor.classes && !classifier.open(chunk, tensor, lane, buffers)))
         return BAD_TABLE;
-    Reader reader;
-    if (is_coded)
-        reader.open(buffers.coded + chunk.symbol.offset, chunk.symbol.length, lane);
     Escapes escapes = {buffers.coded + chunk.escape.offset, chunk.escape.length / size};
     u8 *out = buffers.out + chunk.out;
     u32 beyond = 0;
@@ -270,15 +286,15 @@ __device__ u32 decode_words(const Chunk &chunk, const Tensor &tensor, const Tabl
             classes = classifier.four() & valid;
             classifier.advance(GROUP);
         }
-        const u32 symbols = four_symbols(chunk, tables, classes, at, lane, reader, buffers);
-        if (is_coded && reader.is_short)
+        const u32 symbols = source.four(chunk, tables, classes, at, lane, buffers);
+        if (source.are_short())
             return BAD_STATES;
         if (!exponents_of<BYTES>(tensor, symbols, valid, lane, escapes, &exponents, &beyond))
             return BAD_ESCAPES;
         if (valid)
             join_four<BYTES>(tensor, chunk, buffers, at, count - at, symbols, exponents, out + (u64)at * BYTES);
     }
-    if (is_coded && !reader.ends_well())
+    if (!source.end_well())
         return BAD_STATES;
     if (escapes.left)
         return BAD_ESCAPES;
