@@ -157,8 +157,8 @@ def _with_perplexity(
     path: Path, against: Path | None, settings: dict[str, Any], host: Host
 ) -> "tuple[OperationReport | None, PerplexityReport]":
     """Verify what is compressed, then evaluate; a plain checkpoint has nothing to verify."""
+    from unweight_cli.evaluation.checkpoint import archives_of
     from unweight_cli.evaluation.verification import Request, evaluate, plan
-    from unweight_codecs.operations.files import is_compressed
 
     if host.device is not None:
         settings = settings | {"device": host.device}
@@ -166,7 +166,7 @@ def _with_perplexity(
     report = None
     if planned.is_compressed:
         # An original that is compressed itself can be evaluated, but not compared bit by bit.
-        original = None if against is None or is_compressed(against) else against
+        original = None if against is None or archives_of(against) else against
         report = _verified(path, original, host)
     with progress_bars(quiet=host.quiet) as progress:
         return report, evaluate(planned, progress)

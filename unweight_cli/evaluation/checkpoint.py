@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from unweight_cli.evaluation.tokenizer import NO_TOKENIZER
-from unweight_codecs.archive import is_archive
+from unweight_codecs.archive import is_archive_at
 from unweight_codecs.containers.base import FileSource
 from unweight_codecs.containers.snapshot import INDEX_SUFFIX, is_index_path, open_snapshot
-from unweight_codecs.containers.sniff import read_index, sniff
+from unweight_codecs.containers.sniff import sniff
 from unweight_codecs.errors import ResourceError, UsageError
 from unweight_codecs.operations.decompress import decompress
 from unweight_codecs.operations.files import open_job
@@ -49,12 +49,7 @@ class Checkpoint:
 
 def archives_of(path: Path) -> list[Path]:
     """Return the files behind ``path`` that Unweight has compressed."""
-    found = []
-    for file, _ in open_job(path).models:
-        with FileSource(file) as source:
-            if is_archive(read_index(source)):
-                found.append(file)
-    return found
+    return [file for file, _ in open_job(path).models if is_archive_at(file)]
 
 
 def is_bit_exact(archives: list[Path]) -> bool:

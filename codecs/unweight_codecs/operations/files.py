@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from unweight_codecs.archive import is_archive_at
 from unweight_codecs.containers.base import FileSource
 from unweight_codecs.containers.snapshot import (
     INDEX_SUFFIX,
@@ -54,11 +53,6 @@ class Job:
     def carried_bytes(self) -> int:
         """Total size of the carried files."""
         return sum(path.stat().st_size for path, _ in self.carried)
-
-
-def is_compressed(source: Path) -> bool:
-    """Whether there is an Unweight file behind a path."""
-    return any(is_archive_at(path) for path, _ in open_job(source).models)
 
 
 def open_job(source: Path) -> Job:
