@@ -14,10 +14,8 @@ BUILD_INPUTS := pyproject.toml hatch_build.py codecs/unweight_codecs/__init__.py
 
 # They are skipped where torch is missing. Its threads spin, which a busy machine makes slow: so there
 # is one of them, or they wait passively.
-EVAL_TESTS := $(wildcard tests/unit/test_perplexity*.py tests/unit/test_sensitivity.py \
-    tests/unit/test_allocation.py tests/unit/test_search.py \
-    tests/cli/test_perplexity.py tests/cli/test_profile.py tests/cli/test_epsilon_auto.py tests/cli/test_gates.py \
-    tests/cli/test_compare.py)
+EVAL_TESTS := tests/unit/unweight/evaluation $(addprefix tests/cli/test_, \
+    perplexity.py profile.py epsilon_auto.py gates.py compare.py)
 
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-reference test-eval test-slow check check-cuda format install-check bench \
@@ -34,7 +32,7 @@ test: $(VENV)/installed-test ## run the tests on the fastest kernels of this mac
 	$(PYTEST) -m "not slow" $(ARGS)
 
 test-reference: $(VENV)/installed-test ## run the tests that reach a kernel on the NumPy reference
-	UNWEIGHT_KERNEL=reference $(PYTEST) -m "not slow" tests/unit tests/property tests/golden $(ARGS)
+	UNWEIGHT_KERNEL=reference $(PYTEST) -m "not slow" tests/unit tests/native tests/property tests/golden $(ARGS)
 
 test-eval: $(VENV)/installed-eval ## run the tests that load models with torch and transformers
 	OMP_NUM_THREADS=1 $(PYTEST) -m "not slow" $(EVAL_TESTS) $(ARGS)

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks import table
-from benchmarks.results import Results, describe_machine
-from benchmarks.sections import SECTIONS, Plan
-from benchmarks.targets import outcomes
+from benchmarks.report import table
+from benchmarks.report.results import Results, describe_machine
+from benchmarks.report.sections import SECTIONS, Plan
+from benchmarks.report.targets import outcomes
 from unweight_codecs.errors import UnweightError, UsageError
 
 README: Final = Path(__file__).resolve().parent.parent / "README.md"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from unweight_codecs.containers.ggml_types import type_id_of
+from unweight.containers.gguf.ggml_types import type_id_of
 from unweight_codecs.layouts.blocks import Field, Piece, fields_of
 from unweight_codecs.layouts.contexts import PREDICTED, LowBits, Predictor, ZeroPoint
 from unweight_codecs.tensor_spec import BLOCK_DTYPES, DType

@@ -12,15 +12,16 @@ from pathlib import Path
 import numpy as np
 import zstandard
 
-from unweight_codecs.archive import ArchiveReader
-from unweight_codecs.archive.reader import CodedHead
-from unweight_codecs.codec import SLOTS_IN_ORDER, Model
-from unweight_codecs.entropy.directory import CODERS, LENGTH_BITS, TABLE_BITS
+from unweight.archive import ArchiveReader
+from unweight.archive.reader import CodedHead
+from unweight.manifest import MANIFEST_KEY
+from unweight.operations.compress import CompressOptions, compress
+from unweight.operations.progress import NoProgress
+from unweight_codecs.codec import SLOTS_IN_ORDER
 from unweight_codecs.entropy.frequencies import serialised_sizes
 from unweight_codecs.kernels.base import ALPHABET, LANES
-from unweight_codecs.manifest import MANIFEST_KEY
-from unweight_codecs.operations.compress import CompressOptions, compress
-from unweight_codecs.operations.progress import NoProgress
+from unweight_codecs.model import TensorModel
+from unweight_codecs.payload.directory import CODERS, LENGTH_BITS, TABLE_BITS
 
 SPECIFICATION = Path(__file__).resolve().parent.parent / "codecs/unweight_codecs/specs/FORMAT.md"
 NO_TABLES = np.zeros((0, ALPHABET), np.uint16)
@@ -108,7 +109,7 @@ def _payload_parts(head: CodedHead, name: str) -> Iterator[Part]:
     yield from _directory_and_chunk(head, used)
 
 
-def _grid_parts(model: Model) -> Iterator[Part]:
+def _grid_parts(model: TensorModel) -> Iterator[Part]:
     yield 1, f"grid: m = {model.top_bits}"
     for stream in model.streams():
         if stream == "escape":

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.payloads import decoded, encoded
-from unweight_codecs.containers.safetensors import header_bytes
+from unweight.containers.safetensors import header_bytes
 from unweight_codecs.kernels import ENVIRONMENT_VARIABLE, _choose, kernel_status, library
 from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.kernels.native import NativeKernels

@@ -6,7 +6,7 @@ nothing that takes long to load is imported before that, not even ``typing``.
 
 import sys
 
-from unweight_cli import interruption, streams
+from unweight_cli.terminal import interruption, streams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from unweight_cli import interruption
 from unweight_cli.commands import (
     bench,
     codecs,
@@ -18,9 +17,10 @@ from unweight_cli.commands import (
     tune,
     verify,
 )
-from unweight_cli.console import write
-from unweight_cli.failures import INTERRUPTED_EXIT, explain, report
 from unweight_cli.options import examples
+from unweight_cli.terminal import interruption
+from unweight_cli.terminal.console import write
+from unweight_cli.terminal.failures import INTERRUPTED_EXIT, explain, report
 from unweight_codecs import __version__
 
 EXAMPLES = examples(

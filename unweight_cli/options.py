@@ -159,8 +159,7 @@ def _name_one_inside(folder: Path) -> str:
 
 def complete_preset(incomplete: str) -> list[str]:
     """Return the presets that start with ``incomplete``, for shell completion."""
-    from unweight_codecs.manifest import STORED
-    from unweight_codecs.presets import PRESETS
+    from unweight_codecs.presets import PRESETS, STORED
 
     return [name for name in (*PRESETS, STORED) if name.startswith(incomplete)]
 

@@ -6,71 +6,72 @@ The stages define the result; these give the same streams faster. Parity is test
 import numpy as np
 from numpy.typing import NDArray
 
-from unweight_codecs.codec import Block, Model
-from unweight_codecs.entropy import segments
-from unweight_codecs.entropy.segments import BYTE, RANS, RAW
 from unweight_codecs.errors import IntegrityError
 from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.kernels.native import CHUNK16, NativeKernels
 from unweight_codecs.kernels.native_levels import LEVEL_CHUNK
-from unweight_codecs.stages.pack import locate
+from unweight_codecs.model import TensorModel
+from unweight_codecs.payload import segments
+from unweight_codecs.payload.pack import locate
+from unweight_codecs.payload.segments import BYTE, RANS, RAW
+from unweight_codecs.span import Span
 
 _NO_BYTES = np.zeros(0, np.uint8)
 
 
-def split(block: Block, model: Model, native: NativeKernels) -> None:
+def split(span: Span, model: TensorModel, native: NativeKernels) -> None:
     """Do what ``outlier`` and ``grid`` do: words → symbols, planes, top and escapes."""
     form = model.form
     if form.word_bytes == 2 and "top" not in model.coders:
-        parts = native.split16(block.words, block.count, model.chunk_words, form)
+        parts = native.split16(span.words, span.count, model.chunk_words, form)
         if parts:
-            symbols, low, top, block.streams["escape"], block.escape_counts = parts
-            block.streams["symbol"] = symbols
+            symbols, low, top, span.streams["escape"], span.escape_counts = parts
+            span.streams["symbol"] = symbols
             if form.raw_bits >= 8:
-                block.streams["plane0"] = low
+                span.streams["plane0"] = low
             if form.raw_bits % 8:
-                block.packed["top"] = top
+                span.packed["top"] = top
             return
-    symbols, planes, top = native.split(block.words, block.count, form)
-    block.streams["symbol"] = symbols
+    symbols, planes, top = native.split(span.words, span.count, form)
+    span.streams["symbol"] = symbols
     for k, plane in enumerate(planes):
-        block.streams[f"plane{k}"] = plane
+        span.streams[f"plane{k}"] = plane
     if top.size:
-        block.streams["top"] = top
-    block.streams["escape"] = native.collect_escapes(block.words, symbols, block.count, form)
+        span.streams["top"] = top
+    span.streams["escape"] = native.collect_escapes(span.words, symbols, span.count, form)
 
 
-def decode(block: Block, model: Model, native: NativeKernels) -> bool:
-    """Decode a block of floats; False where only the stages can."""
-    located = locate(block, model)
+def decode(span: Span, model: TensorModel, native: NativeKernels) -> bool:
+    """Decode a span of floats; False where only the stages can."""
+    located = locate(span, model)
     if model.bounded:
-        return decode_levels(block, model, located, native)
-    if not decode16(block, model, located, native):
-        _decode_parts(block, model, located, native)
+        return decode_levels(span, model, located, native)
+    if not decode16(span, model, located, native):
+        _decode_parts(span, model, located, native)
     return True
 
 
 def _decode_parts(
-    block: Block, model: Model, located: NDArray[np.void], native: NativeKernels
+    span: Span, model: TensorModel, located: NDArray[np.void], native: NativeKernels
 ) -> None:
     """Decode floats of any size; raw planes are read where they lie in the coded bytes."""
     form, streams = model.form, model.streams()
     coded = list(streams)[:-1]  # all but the escapes
     for k, stream in enumerate(coded):
         if stream == "symbol" or np.any(located["coder"][:, k] != RAW):
-            segments.decode_stream(block, model, stream, streams[stream], located[:, k])
+            segments.decode_stream(span, model, stream, streams[stream], located[:, k])
         else:
             segments.check_raw(located[:, k], streams[stream])
     for i, row in enumerate(located):
         first, count = i * model.chunk_words, int(row["count"][0])
         parts = {
-            stream: _values(block, stream, streams[stream], row[k], first, native)
+            stream: _values(span, stream, streams[stream], row[k], first, native)
             for k, stream in enumerate(coded)
         }
         symbols, top = parts.pop("symbol"), parts.pop("top", _NO_BYTES)
-        words = block.words[first * form.word_bytes : (first + count) * form.word_bytes]
+        words = span.words[first * form.word_bytes : (first + count) * form.word_bytes]
         native.join(symbols, list(parts.values()), top, count, form, words)
-        escapes = segments.segment_bytes(block, row[-1])
+        escapes = segments.segment_bytes(span, row[-1])
         if row["coder"][-1] != RAW or escapes.size % form.escape_bytes:
             raise IntegrityError("a chunk's escapes are damaged")
         segments.check_escapes(escapes, form)
@@ -78,18 +79,20 @@ def _decode_parts(
 
 
 def _values(
-    block: Block, stream: str, bits: int, segment: np.void, first: int, native: NativeKernels
+    span: Span, stream: str, bits: int, segment: np.void, first: int, native: NativeKernels
 ) -> Bytes:
     """Return the values of one stream of the chunk that starts at word ``first``."""
     count = int(segment["count"])
-    if stream in block.streams:
-        return block.streams[stream][first : first + count]
-    data = segments.segment_bytes(block, segment)
+    if stream in span.streams:
+        return span.streams[stream][first : first + count]
+    data = segments.segment_bytes(span, segment)
     return data if bits == BYTE else native.unpack_bits(data, count, bits)
 
 
-def decode16(block: Block, model: Model, located: NDArray[np.void], native: NativeKernels) -> bool:
-    """Decode a block of 16-bit floats in one pass; False when some chunk needs the general way."""
+def decode16(
+    span: Span, model: TensorModel, located: NDArray[np.void], native: NativeKernels
+) -> bool:
+    """Decode a span of 16-bit floats in one pass; False when some chunk needs the general way."""
     form = model.form
     tables = model.classes.tables if model.classes else model.tables.get("symbol")
     streams = list(model.streams())
@@ -101,21 +104,21 @@ def decode16(block: Block, model: Model, located: NDArray[np.void], native: Nati
     for k in raw:
         segments.check_raw(located[:, k], model.streams()[streams[k]])
     for escapes in located[:, -1]:
-        segments.check_escapes(segments.segment_bytes(block, escapes), form)
+        segments.check_escapes(segments.segment_bytes(span, escapes), form)
     chunks = np.zeros(len(located), CHUNK16)
     _locate_symbols(chunks, model, located)
     for position, k in enumerate(raw):
         chunks["plane"][:, position] = located["offset"][:, k]
     chunks["escape"] = located["offset"][:, -1]
     chunks["escape_count"] = located["length"][:, -1]
-    words = block.words.view("<u2")
-    return native.decode16(block.coded, chunks, tables, block.streams.get("class"), form, words)
+    words = span.words.view("<u2")
+    return native.decode16(span.coded, chunks, tables, span.streams.get("class"), form, words)
 
 
 def decode_levels(
-    block: Block, model: Model, located: NDArray[np.void], native: NativeKernels
+    span: Span, model: TensorModel, located: NDArray[np.void], native: NativeKernels
 ) -> bool:
-    """Decode a block of words on levels; False where a stream is not coded as is usual."""
+    """Decode a span of words on levels; False where a stream is not coded as is usual."""
     bounded, tables, size = model.on_levels, model.tables.get("symbol"), model.layout.word_bytes
     usual = np.all(located["coder"][:, 0] == RANS) and np.all(located["coder"][:, 1:] == RAW)
     if tables is None or not usual:
@@ -129,14 +132,16 @@ def decode_levels(
         chunks["low"] = located["offset"][:, 1]
     chunks["kept"] = located["offset"][:, -1]
     chunks["kept_count"] = located["length"][:, -1] // size
-    chunks["step"] = bounded.steps[block.first_word // model.chunk_words :][: len(located)]
+    chunks["step"] = bounded.steps[span.first_word // model.chunk_words :][: len(located)]
     native.decode_levels(
-        block.coded, chunks, tables, bounded.form, model.spec.dtype, block.prediction, block.words
+        span.coded, chunks, tables, bounded.form, model.spec.dtype, span.prediction, span.words
     )
     return True
 
 
-def _locate_symbols(chunks: NDArray[np.void], model: Model, located: NDArray[np.void]) -> None:
+def _locate_symbols(
+    chunks: NDArray[np.void], model: TensorModel, located: NDArray[np.void]
+) -> None:
     """Fill in where the symbols of all chunks are, coded and decoded."""
     for name in ("offset", "length", "table", "count"):
         chunks["symbol"][name] = located[name][:, 0]

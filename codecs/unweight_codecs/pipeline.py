@@ -1,4 +1,4 @@
-"""A pipeline: five stages in a fixed order, applied to the blocks of one tensor."""
+"""A pipeline: five stages in a fixed order, applied to the spans of one tensor."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,32 +7,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unweight_codecs import fused, payload
-from unweight_codecs.bounded import Bounded
-from unweight_codecs.codec import (
-    SLOTS_IN_ORDER,
-    Block,
-    Checked,
-    Model,
-    Stage,
-    TensorView,
-    most_streams,
-)
-from unweight_codecs.entropy.directory import (
+from unweight_codecs import fused
+from unweight_codecs.bounded.error_bound import ErrorBound
+from unweight_codecs.codec import SLOTS_IN_ORDER, Stage, TensorView
+from unweight_codecs.errors import IntegrityError, UsageError
+from unweight_codecs.exact.bit_exact import BitExact
+from unweight_codecs.kernels import kernels
+from unweight_codecs.kernels.base import GROUP
+from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.layouts import WordLayout, layout_of
+from unweight_codecs.model import BoundedModel, TensorModel, max_streams
+from unweight_codecs.payload import head as payload_head
+from unweight_codecs.payload.directory import (
     MIN_RECORD_BYTES,
     chunk_lengths,
     directory_dtype,
     record_bytes,
 )
-from unweight_codecs.errors import IntegrityError, UsageError
-from unweight_codecs.kernels import kernels
-from unweight_codecs.kernels.base import GROUP
-from unweight_codecs.kernels.native import NativeKernels
-from unweight_codecs.layouts import WordLayout, layout_of
+from unweight_codecs.payload.pack import Pack
 from unweight_codecs.registry import BOUNDED_STAGES, BUILT_IN_STAGES, EXACT_STAGES, create_codec
-from unweight_codecs.stages.bound import Bound
-from unweight_codecs.stages.error_bound import ErrorBound
-from unweight_codecs.stages.pack import Pack
+from unweight_codecs.span import CheckResult, Span
 from unweight_codecs.tensor_spec import TensorSpec
 
 FUSED_STAGES = SLOTS_IN_ORDER.index("tile_svd")  # the stages before it, which ``fused.split`` does
@@ -66,7 +60,7 @@ class Pipeline:
         """Whether all stages are those of this library, and not subclasses of them."""
         return all(type(stage) in BUILT_IN_STAGES for stage in self.stages)
 
-    def fit(self, tensor: TensorView, epsilon: float = 0.0) -> Model:
+    def fit(self, tensor: TensorView, epsilon: float = 0.0) -> TensorModel:
         """Let every stage decide its part of the model of a tensor.
 
         ``epsilon``, the relative error allowed, is above 0 for pipelines that are not exact.
@@ -79,79 +73,79 @@ class Pipeline:
         model.sections = tuple(stage.write(model) for stage in self.stages)
         return model
 
-    def encode(self, block: Block, model: Model) -> None:
-        """Turn the words of a block into chunks; ``check`` then compares what they decode to."""
+    def encode(self, span: Span, model: TensorModel) -> None:
+        """Turn the words of a span into chunks; ``check`` then compares what they decode to."""
         for stage in self.stages:
-            stage.prepare(block, model)
+            stage.prepare(span, model)
         native = None if model.bounded else self._native(model)
         if native:
-            fused.split(block, model, native)
+            fused.split(span, model, native)
         for stage in self.stages[FUSED_STAGES if native else 0 :]:
-            stage.encode(block, model)
+            stage.encode(span, model)
 
-    def check(self, block: Block, model: Model) -> Checked:
-        """Decode what ``encode`` made of a block and return what that gives.
+    def check(self, span: Span, model: TensorModel) -> CheckResult:
+        """Decode what ``encode`` made of a span and return what that gives.
 
         Raises IntegrityError if a bit differs, or with an error bound if it does not hold.
         """
-        decoded = block.copy_empty()
+        decoded = span.copy_empty()
         self.decode(decoded, model)
         bound = self.stages[SLOTS_IN_ORDER.index("bound")]
-        checker = bound if isinstance(bound, Bound | ErrorBound) else Bound()
-        return checker.check(block, decoded, model)
+        checker = bound if isinstance(bound, BitExact | ErrorBound) else BitExact()
+        return checker.check(span, decoded, model)
 
-    def decode(self, block: Block, model: Model) -> None:
-        """Turn the chunks of a block into words."""
+    def decode(self, span: Span, model: TensorModel) -> None:
+        """Turn the chunks of a span into words."""
         for stage in self.stages:
-            stage.prepare(block, model)
+            stage.prepare(span, model)
         native = self._native(model)
-        if native and fused.decode(block, model, native):
+        if native and fused.decode(span, model, native):
             return
         for stage in reversed(self.stages):
-            stage.decode(block, model)
+            stage.decode(span, model)
 
-    def _native(self, model: Model) -> NativeKernels | None:
+    def _native(self, model: TensorModel) -> NativeKernels | None:
         """Return the fused kernels where they stand for these stages."""
         active = kernels()
         fits = self.is_built_in and model.layout.is_float
         return active if isinstance(active, NativeKernels) and fits else None
 
-    def write_head(self, model: Model, directory: NDArray[np.void]) -> bytes:
+    def write_head(self, model: TensorModel, directory: NDArray[np.void]) -> bytes:
         """Return the payload's head."""
-        return payload.write_head(model.sections, directory.tobytes())
+        return payload_head.write_head(model.sections, directory.tobytes())
 
-    def head_length(self, model: Model) -> int:
+    def head_length(self, model: TensorModel) -> int:
         """Return the length of the payload's head."""
         directory = model.chunks * directory_dtype(model).itemsize
-        return payload.head_length(model.sections, directory)
+        return payload_head.head_length(model.sections, directory)
 
     def head_limit(self, spec: TensorSpec) -> int:
         """Return the longest head that a tensor can need: tables, scales, smallest chunks."""
         layout = layout_of(spec)
-        streams = most_streams(layout)
+        streams = max_streams(layout)
         sections = streams * MAX_TABLES_BYTES + layout.words // SCALE_WORDS
         return sections + -(-layout.words // GROUP) * record_bytes(streams)
 
     def read_head(
         self, head: bytes, spec: TensorSpec, payload_bytes: int
-    ) -> tuple[Model, NDArray[np.void]]:
+    ) -> tuple[TensorModel, NDArray[np.void]]:
         """Rebuild the model and the directory of a payload of ``payload_bytes`` bytes.
 
         Raises IntegrityError unless head, chunks and payload fit each other exactly.
         """
-        parsed = payload.parse_head(head)
+        parsed = payload_head.parse_head(head)
         model = self._read_sections(parsed.sections, spec, len(parsed.directory))
         record = directory_dtype(model)
         size = model.chunks * record.itemsize
         padding = parsed.directory[size:]  # what aligns the head to 16 bytes
-        if len(parsed.directory) < size or len(padding) >= payload.ALIGNMENT or any(padding):
+        if len(parsed.directory) < size or len(padding) >= payload_head.ALIGNMENT or any(padding):
             raise IntegrityError("the chunk directory has a wrong size")
         directory = np.frombuffer(parsed.directory, record, model.chunks)
         if parsed.length + int(chunk_lengths(directory).sum()) != payload_bytes:
             raise IntegrityError("a coded tensor has another length than its directory says")
         return model, directory
 
-    def as_decoded(self, model: Model) -> Model:
+    def as_decoded(self, model: TensorModel) -> TensorModel:
         """Return the model as a decoder will rebuild it from the head; to check chunks with."""
         rows = model.chunks * directory_dtype(model).itemsize
         rebuilt = self._read_sections(model.sections, model.spec, rows)
@@ -159,12 +153,14 @@ class Pipeline:
             rebuilt.bounded.guide = model.bounded.guide
         return rebuilt
 
-    def _model(self, spec: TensorSpec, layout: WordLayout, chunk_words: int) -> Model:
-        return Model(spec, layout, chunk_words, bounded=None if self.is_exact else Bounded())
+    def _model(self, spec: TensorSpec, layout: WordLayout, chunk_words: int) -> TensorModel:
+        return TensorModel(
+            spec, layout, chunk_words, bounded=None if self.is_exact else BoundedModel()
+        )
 
     def _read_sections(
         self, sections: Sequence[bytes], spec: TensorSpec, directory_bytes: int
-    ) -> Model:
+    ) -> TensorModel:
         layout = layout_of(spec)
         model = self._model(spec, layout, self.chunk_words(layout))
         # The chunk size comes first: other stages may need the number of chunks.

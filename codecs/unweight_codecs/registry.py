@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, cast
 
+from unweight_codecs.bounded.channel_outlier import ChannelOutlier
+from unweight_codecs.bounded.error_bound import ErrorBound
+from unweight_codecs.bounded.level_grid import LevelGrid
+from unweight_codecs.bounded.tile_svd import TileSvd
 from unweight_codecs.codec import SLOTS_IN_ORDER, Stage
 from unweight_codecs.errors import FormatError, ResourceError, UnweightError, quoted
-from unweight_codecs.stages.bound import Bound
-from unweight_codecs.stages.channel_outlier import ChannelOutlier
-from unweight_codecs.stages.error_bound import ErrorBound
-from unweight_codecs.stages.grid import Grid
-from unweight_codecs.stages.level_grid import LevelGrid
-from unweight_codecs.stages.outlier import Outlier
-from unweight_codecs.stages.pack import Pack
-from unweight_codecs.stages.tile_low_rank import TileLowRank
-from unweight_codecs.stages.tile_svd import TileSvd
+from unweight_codecs.exact.bit_exact import BitExact
+from unweight_codecs.exact.exponent_window import ExponentWindow
+from unweight_codecs.exact.histogram_grid import HistogramGrid
+from unweight_codecs.exact.scale_classes import ScaleClasses
+from unweight_codecs.payload.pack import Pack
 
 CODEC_GROUP = "unweight.codecs"
 ACCELERATOR_GROUP = "unweight.accelerators"
-EXACT_STAGES = (Outlier, Grid, TileSvd, Bound, Pack)
-BOUNDED_STAGES = (ChannelOutlier, LevelGrid, TileLowRank, ErrorBound)
+EXACT_STAGES = (ExponentWindow, HistogramGrid, ScaleClasses, BitExact, Pack)
+BOUNDED_STAGES = (ChannelOutlier, LevelGrid, TileSvd, ErrorBound)
 BUILT_IN_STAGES = (*EXACT_STAGES, *BOUNDED_STAGES)
 _OWN_DISTRIBUTION = "unweight"
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from unweight_codecs.accelerators import Engine, TuningReport
 from unweight_codecs.errors import ResourceError
-from unweight_gpu.failures import device_errors, line_of
+from unweight_gpu.device.failures import device_errors, line_of
 
 INSTALL_HINT: Final = "pip install 'unweight[gpu]'"
 
@@ -37,8 +37,8 @@ class CudaAccelerator:
     def open(self, number: int, threads: int, note: Callable[[str], None] | None) -> Engine:
         """Return an engine; see ``Accelerator``. One thread of the host is enough to feed it."""
         self.require(number)
-        from unweight_gpu.cupy_device import CudaDevice
-        from unweight_gpu.engine import CudaEngine
+        from unweight_gpu.decoding.engine import CudaEngine
+        from unweight_gpu.device.cupy_device import CudaDevice
 
         with device_errors():
             return CudaEngine(CudaDevice(number), f"{self.name}:{number}", note)
@@ -48,7 +48,7 @@ class CudaAccelerator:
     ) -> TuningReport:
         """Measure the strategies of ``palette.strategy``; see ``Accelerator``."""
         self.require(number)
-        from unweight_gpu.cupy_device import CudaDevice
+        from unweight_gpu.device.cupy_device import CudaDevice
         from unweight_gpu.palette.cuda import tune_on
 
         with device_errors():

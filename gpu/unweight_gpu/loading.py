@@ -12,18 +12,18 @@ from typing import Final
 
 import numpy as np
 
-from unweight_codecs.accelerators import Span, decode_on_host
-from unweight_codecs.archive import ArchiveReader
-from unweight_codecs.containers.base import TensorEntry
+from unweight.archive import ArchiveReader
+from unweight.containers.base import TensorEntry
+from unweight_codecs.accelerators import CodedSpan, decode_on_host
 from unweight_codecs.errors import IntegrityError, UsageError, quoted
 from unweight_codecs.tensor_spec import TensorSpec
-from unweight_gpu.batch import palette_obstacle, span_obstacle
-from unweight_gpu.device import Array, StreamingDevice
-from unweight_gpu.overlap import batches, overlapped
+from unweight_gpu.decoding.batch import palette_obstacle, span_obstacle
+from unweight_gpu.decoding.overlap import batches, overlapped
+from unweight_gpu.decoding.transfer import Request, Slot, Transfer, UnderWay
+from unweight_gpu.device.interface import Array, StreamingDevice
 from unweight_gpu.palette.codec import PaletteCodec
 from unweight_gpu.palette.format import Layout, Palette
 from unweight_gpu.palette.linear import LinearBackend, PaletteLinear
-from unweight_gpu.transfer import Request, Slot, Transfer, UnderWay
 
 RESIDENT_BYTES: Final = 1 << 29  # of words: a layer of a model of 8 billion weights takes 0.4 GB
 
@@ -63,7 +63,7 @@ class _Wanted:
 
     source: TensorEntry
     here: TensorEntry
-    span: Span | None
+    span: CodedSpan | None
 
     @property
     def nbytes(self) -> int:

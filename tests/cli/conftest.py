@@ -16,7 +16,7 @@ import pytest
 
 import unweight_cli
 import unweight_codecs
-from unweight_codecs.operations.report import (
+from unweight.operations.report import (
     FileReport,
     HeaderReport,
     OperationReport,

@@ -11,8 +11,8 @@ import pytest
 from tests.support import bounded
 from tests.support.models import Tensor, write_model
 from tests.support.surgery import Archive
+from unweight.evaluation import extra
 from unweight_cli.app import run
-from unweight_cli.evaluation import extra
 
 ROOT = Path(__file__).parents[2]
 SHAPE = (200, 64)

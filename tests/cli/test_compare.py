@@ -24,15 +24,15 @@ from tests.support.evaluation import (
     weights_of,
 )
 from tests.support.models import gaussian, noise, write_model
+from unweight.evaluation import extra
+from unweight.evaluation.compare.comparison_report import ComparisonReport, Row
+from unweight.evaluation.compare.methods import METHODS
+from unweight.evaluation.measure.estimates import Estimate
+from unweight.evaluation.measure.perplexity_report import WindowsReport
+from unweight.operations.compress import CompressOptions, compress
+from unweight.operations.progress import NoProgress
 from unweight_cli.app import run
-from unweight_cli.evaluation import extra
-from unweight_cli.evaluation.comparison_report import ComparisonReport, Row
-from unweight_cli.evaluation.estimates import Estimate
-from unweight_cli.evaluation.methods import METHODS
-from unweight_cli.evaluation.report import WindowsReport
 from unweight_cli.render.comparison import comparison
-from unweight_codecs.operations.compress import CompressOptions, compress
-from unweight_codecs.operations.progress import NoProgress
 
 Capture = pytest.CaptureFixture[str]
 
@@ -109,11 +109,11 @@ def test_sizes_and_errors_without_the_extra(
 
 @needs_extra
 def test_perplexity_is_that_of_a_model_with_these_weights(capsys: Capture) -> None:
-    from unweight_cli.evaluation.models import replaced
-    from unweight_cli.evaluation.perplexity import compare
-    from unweight_cli.evaluation.text import read_text
-    from unweight_cli.evaluation.tokenizer import load_tokenizer
-    from unweight_cli.evaluation.windows import cut
+    from unweight.evaluation.measure.perplexity import compare
+    from unweight.evaluation.model.language_model import replaced
+    from unweight.evaluation.model.token_windows import cut
+    from unweight.evaluation.model.tokenizer import load_tokenizer
+    from unweight.evaluation.text import read_text
 
     document = compared(capsys, TINY, *QUICK)
     rows = rows_of(document)

@@ -13,7 +13,7 @@ RunCli = Callable[..., CompletedProcess[str]]
 # A command line whose compress takes its time and then fails.
 SLOW = """
 import sys, time
-import unweight_codecs.operations.compress as module
+import unweight.operations.compress as module
 
 def compress(source, target, options, progress):
     progress.begin("model-00001-of-00002-with-a-long-name.safetensors", 1_000_000)
@@ -33,7 +33,7 @@ main()
 EMIT = """
 import sys
 from rich.text import Text
-from unweight_cli.console import emit
+from unweight_cli.terminal.console import emit
 text = Text("painted", style="bold red")
 emit({"name": "\\udcff\\u00fc"}, lambda: [text, "[red]literal :smile:"],
      as_json="--json" in sys.argv, quiet="--quiet" in sys.argv)

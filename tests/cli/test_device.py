@@ -8,7 +8,7 @@ import pytest
 
 from unweight_cli.app import run
 from unweight_codecs import registry
-from unweight_codecs.accelerators import CpuEngine, Engine, Piece, Span
+from unweight_codecs.accelerators import CodedSpan, CpuEngine, Engine, Piece
 
 ROOT = Path(__file__).parents[2]
 CODED = ROOT / "fixtures" / "golden" / "floats16.default.unweight.safetensors"
@@ -23,8 +23,8 @@ class Elsewhere:
     def __init__(self, name: str, decoded: list[int]) -> None:
         self.name, self.threads, self._decoded, self._engine = name, 1, decoded, CpuEngine(1)
 
-    def decode(self, tensors: Iterable[Sequence[Span]]) -> Iterator[Iterator[Piece]]:
-        def counted() -> Iterator[Sequence[Span]]:
+    def decode(self, tensors: Iterable[Sequence[CodedSpan]]) -> Iterator[Iterator[Piece]]:
+        def counted() -> Iterator[Sequence[CodedSpan]]:
             for spans in tensors:
                 self._decoded.append(len(spans))
                 assert all(len(span.directory) <= self.span_chunks for span in spans)

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from unweight_cli import diagnosis as diagnosis_module
+from unweight.environment import describe_environment
+from unweight.operations import diagnosis as diagnosis_module
+from unweight.operations.diagnosis import Diagnosis
 from unweight_cli.app import run
-from unweight_cli.diagnosis import Diagnosis
-from unweight_cli.environment import describe_environment
 from unweight_cli.render.diagnosis import diagnosis
 from unweight_codecs.kernels import KernelStatus
 from unweight_codecs.registry import AcceleratorStatus

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from unweight_cli.failures import Failure, explain, report
+from unweight_cli.terminal.failures import Failure, explain, report
 from unweight_codecs import errors
 
 

@@ -86,7 +86,7 @@ def test_decompressing(
 ) -> None:
     if not seen_before:
         monkeypatch.setattr(
-            "unweight_codecs.operations.decompress.check_space", lambda target, needed: None
+            "unweight.operations.decompress.check_space", lambda target, needed: None
         )
     source = coded / "model.safetensors" if kind == "file" else coded
     no_room(["decompress", str(source)], small_disk / "out", capsys)
@@ -98,7 +98,7 @@ def test_carried_files_that_fill_the_disk(
 ) -> None:
     source = coded if command == "decompress" else coded.with_name("source")
     (source / "big.bin").write_bytes(bytes(3 << 20))
-    monkeypatch.setattr(f"unweight_codecs.operations.{command}.check_space", lambda *_: None)
+    monkeypatch.setattr(f"unweight.operations.{command}.check_space", lambda *_: None)
     no_room([command, str(source)], small_disk / "out", capsys)
 
 

@@ -13,9 +13,9 @@ import pytest
 import unweight_cli
 from tests.cli.conftest import environment
 from tests.support.models import large_model
+from unweight.output import TEMPORARY_MARK
 from unweight_cli.app import run
 from unweight_codecs.kernels import active_kernel
-from unweight_codecs.output import TEMPORARY_MARK
 
 ROOT = Path(unweight_cli.__file__).parents[1]
 TIMES = 20
@@ -36,8 +36,8 @@ ENDINGS = {
 FINALISER = """
 import os, signal
 from unweight_cli.__main__ import main
-from unweight_codecs.archive import ArchiveWriter
-from unweight_codecs.operations import decompress
+from unweight.archive import ArchiveWriter
+from unweight.operations import decompress
 
 class Fuse:
     def __del__(self):
@@ -59,7 +59,7 @@ main()
 UNFINISHED = """
 import os, signal
 from unweight_cli.__main__ import main
-from unweight_codecs.archive import ArchiveWriter
+from unweight.archive import ArchiveWriter
 
 class Unfinished:
     def __init__(self):

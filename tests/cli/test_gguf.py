@@ -19,8 +19,8 @@ from tests.support.gguf_files import (
     vocabulary,
 )
 from tests.support.models import gaussian
+from unweight.containers.gguf.values import ValueType
 from unweight_cli.app import run
-from unweight_codecs.containers.gguf_values import ValueType
 
 EMBEDDING, QUERY, NORM = "token_embd.weight", "blk.0.attn_q.weight", "output_norm.weight"
 

@@ -1,4 +1,4 @@
-from unweight_cli.histogram import columns
+from unweight_cli.render.histogram import columns
 
 
 def test_the_largest_count_reaches_the_top_and_zero_stays_empty() -> None:

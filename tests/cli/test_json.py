@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from unweight_cli.app import run
-from unweight_cli.diagnosis import Diagnosis
-from unweight_cli.environment import Environment, Space
-from unweight_codecs.accelerators import TuningReport, TuningRow
-from unweight_codecs.operations.bench import BenchReport, BenchRow
-from unweight_codecs.operations.report import (
+from unweight.environment import Environment, Space
+from unweight.operations.bench import BenchReport, BenchRow
+from unweight.operations.diagnosis import Diagnosis
+from unweight.operations.report import (
     FileReport,
     HeaderReport,
     OperationReport,
@@ -21,6 +19,8 @@ from unweight_codecs.operations.report import (
     StreamReport,
     TensorReport,
 )
+from unweight_cli.app import run
+from unweight_codecs.accelerators import TuningReport, TuningRow
 from unweight_codecs.registry import CodecInfo
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "json.md"

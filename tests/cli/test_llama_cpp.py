@@ -17,11 +17,11 @@ import pytest
 from gguf import GGMLQuantizationType, GGUFWriter, TokenType, quantize
 from numpy.typing import NDArray
 
-from unweight_codecs.containers.base import FileSource
-from unweight_codecs.containers.safetensors import read_index
-from unweight_codecs.operations.compress import CompressOptions, compress
-from unweight_codecs.operations.decompress import decompress
-from unweight_codecs.operations.progress import NoProgress
+from unweight.containers.base import FileSource
+from unweight.containers.safetensors import read_index
+from unweight.operations.compress import CompressOptions, compress
+from unweight.operations.decompress import decompress
+from unweight.operations.progress import NoProgress
 
 pytestmark = [
     pytest.mark.slow,

@@ -21,10 +21,11 @@ from tests.support.evaluation import (
     variant,
     weights_of,
 )
+from unweight.evaluation import extra
+from unweight.evaluation.measure import perplexity_check as verification
+from unweight.evaluation.measure.estimates import Estimate
+from unweight.evaluation.measure.perplexity_report import PerplexityReport, WindowsReport
 from unweight_cli.app import run
-from unweight_cli.evaluation import extra, verification
-from unweight_cli.evaluation.estimates import Estimate
-from unweight_cli.evaluation.report import PerplexityReport, WindowsReport
 
 RunCli = Callable[..., subprocess.CompletedProcess[str]]
 Capture = pytest.CaptureFixture[str]
@@ -267,7 +268,7 @@ def test_a_terminated_run_leaves_no_weights_behind(
     script = (
         "import os, signal, tempfile\n"
         f"tempfile.tempdir = {str(tmp_path)!r}\n"
-        "from unweight_cli.evaluation import verification\n"
+        "from unweight.evaluation import verification\n"
         "def load(checkpoint, device):\n"
         "    assert (checkpoint.weights / 'model.safetensors').is_file()\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
@@ -284,7 +285,7 @@ def test_a_terminated_run_leaves_no_weights_behind(
 def test_torch_is_not_loaded_without_need(cli: RunCli) -> None:
     script = (
         "import sys; from unweight_cli.app import run; run(['verify', '--help']);"
-        "import unweight_cli.evaluation.verification;"
+        "import unweight.evaluation.measure.perplexity_check;"
         "sys.exit(bool({'torch', 'transformers', 'rich', 'typer.rich_utils'} & set(sys.modules)))"
     )
     assert cli(script=script).returncode == 0

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.evaluation import EVALUATION_TEXT, TINY, needs_extra, weights_of
+from unweight.evaluation.measure.perplexity_report import WindowsReport
+from unweight.evaluation.sensitivity.fisher import TensorSensitivity
+from unweight.evaluation.sensitivity.profile import ProfileReport
 from unweight_cli.app import run
-from unweight_cli.evaluation.profile import ProfileReport
-from unweight_cli.evaluation.report import WindowsReport
-from unweight_cli.evaluation.sensitivity import TensorSensitivity
 
 Capture = pytest.CaptureFixture[str]
 

@@ -7,13 +7,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console, RenderableType
 
+from unweight.operations.report import HeaderReport, OperationReport, StageReport, StagesReport
 from unweight_cli.render import inspection, operations
-from unweight_codecs.operations.report import (
-    HeaderReport,
-    OperationReport,
-    StageReport,
-    StagesReport,
-)
 
 ReportOf = Callable[[str], OperationReport]
 

@@ -12,8 +12,7 @@ from tests.support.models import small_model
 from unweight_cli.app import run
 from unweight_cli.options import complete_preset
 from unweight_codecs import __version__
-from unweight_codecs.manifest import STORED
-from unweight_codecs.presets import PRESETS
+from unweight_codecs.presets import PRESETS, STORED
 
 RunCli = Callable[..., CompletedProcess[str]]
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from unweight.operations.decompress import decompress
+from unweight.operations.progress import NoProgress
+from unweight.operations.verify import verify
 from unweight_codecs import errors
-from unweight_codecs.operations.decompress import decompress
-from unweight_codecs.operations.progress import NoProgress
-from unweight_codecs.operations.verify import verify
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "corrupt"
 EXPECTED = json.loads((FOLDER / "expected.json").read_text())

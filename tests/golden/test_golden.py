@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unweight_codecs.archive import ArchiveReader
-from unweight_codecs.archive.formats import FORMATS
-from unweight_codecs.archive.reader import CodedHead
-from unweight_codecs.entropy.directory import CODERS
+from unweight.archive import ArchiveReader
+from unweight.archive.hosts import FORMATS
+from unweight.archive.reader import CodedHead
+from unweight.operations.compress import CompressOptions, compress
+from unweight.operations.decompress import decompress
+from unweight.operations.progress import NoProgress
+from unweight.operations.verify import verify
 from unweight_codecs.layouts.contexts import PREDICTED
-from unweight_codecs.operations.compress import CompressOptions, compress
-from unweight_codecs.operations.decompress import decompress
-from unweight_codecs.operations.progress import NoProgress
-from unweight_codecs.operations.verify import verify
+from unweight_codecs.payload.directory import CODERS
 from unweight_codecs.presets import PRESETS
 from unweight_codecs.tensor_spec import BLOCK_DTYPES, DTYPES
 

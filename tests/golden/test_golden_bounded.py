@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from unweight_codecs.archive import ArchiveReader
-from unweight_codecs.operations.decompress import decompress
-from unweight_codecs.operations.progress import NoProgress
-from unweight_codecs.operations.verify import verify
+from unweight.archive import ArchiveReader
+from unweight.operations.decompress import decompress
+from unweight.operations.progress import NoProgress
+from unweight.operations.verify import verify
 
 if TYPE_CHECKING:
-    from unweight_codecs.codec import Model
+    from unweight_codecs.model import TensorModel
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "golden_bounded"
 ORIGINAL = FOLDER / "model.safetensors"
@@ -49,7 +49,7 @@ def test_verifying(coded: Path) -> None:
 
 
 def test_golden_files_have_everything_the_mode_has() -> None:
-    models: list[Model] = []
+    models: list[TensorModel] = []
     for path in CODED:
         with ArchiveReader(path) as archive:
             assert archive.manifest.mode == "bounded"

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu_data import Layer, made_up_layer
-from tests.gpu.benchmarking import SHAPES
-from tests.gpu.devices import CupyDevice, Device, Simulator
-from tests.gpu.fake_cupy import FakeCupy
+from benchmarks.gpu.data import Layer, made_up_layer
 from tests.gpu.simulator.compiler import find_compiler
-from tests.gpu.streaming import Streaming
-from unweight_gpu import compilation
-from unweight_gpu.cupy_device import CudaDevice
-from unweight_gpu.device import StreamingDevice
+from tests.gpu.support.benchmarking import SHAPES
+from tests.gpu.support.devices import CupyDevice, Device, Simulator
+from tests.gpu.support.fake_cupy import FakeCupy
+from tests.gpu.support.streaming import Streaming
+from unweight_gpu.device import compilation
+from unweight_gpu.device.cupy_device import CudaDevice
+from unweight_gpu.device.interface import StreamingDevice
 
 
 @pytest.fixture(scope="session")

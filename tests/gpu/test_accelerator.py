@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from tests.gpu.fake_cupy import FakeCupy
+from tests.gpu.support.fake_cupy import FakeCupy
 from unweight_codecs.errors import ResourceError
 from unweight_gpu.accelerator import CudaAccelerator
-from unweight_gpu.cupy_device import CudaDevice
-from unweight_gpu.engine import CudaEngine
+from unweight_gpu.decoding.engine import CudaEngine
+from unweight_gpu.device.cupy_device import CudaDevice
 from unweight_gpu.palette.cuda import linear_backend, name_of
 from unweight_gpu.palette.format import Layout
 from unweight_gpu.palette.strategy import Strategy

@@ -7,18 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.gpu.blas import blas_of
-from tests.gpu.devices import Device
-from tests.gpu.matrices import Words, words_of
-from tests.gpu.palette_model import narrowed, widened
-from unweight_codecs.containers.base import FileSource
-from unweight_codecs.containers.safetensors import header_bytes
-from unweight_codecs.containers.sniff import read_index
+from tests.gpu.support.blas import blas_of
+from tests.gpu.support.devices import Device
+from tests.gpu.support.matrices import Words, words_of
+from tests.gpu.support.palette_model import narrowed, widened
+from unweight.containers.base import FileSource
+from unweight.containers.registry import read_index
+from unweight.containers.safetensors import header_bytes
+from unweight.operations.compress import CompressOptions, compress
+from unweight.operations.progress import NoProgress
 from unweight_codecs.errors import IntegrityError, UsageError
-from unweight_codecs.operations.compress import CompressOptions, compress
-from unweight_codecs.operations.progress import NoProgress
 from unweight_codecs.tensor_spec import TensorSpec
-from unweight_gpu.device import StreamingDevice
+from unweight_gpu.device.interface import StreamingDevice
 from unweight_gpu.loading import Loaded, load
 from unweight_gpu.palette.codec import PaletteCodec
 from unweight_gpu.palette.linear import LinearBackend
@@ -111,7 +111,7 @@ def test_the_example_of_the_documentation(
     words[0] = 0x3F80
     compressed({name: words, "norm": words_of((8, 8))}, tmp_path / "model.unweight.safetensors")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("unweight_gpu.cupy_device.CudaDevice", lambda number: streaming)
+    monkeypatch.setattr("unweight_gpu.device.cupy_device.CudaDevice", lambda number: streaming)
     monkeypatch.setattr(
         "unweight_gpu.palette.cuda.linear_backend",
         lambda opened: LinearBackend(opened, blas_of(device)),

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from tests.support import bounded
 from tests.support.generated import MUTATIONS, UNTIMED, Mutation, check_damaged
 from tests.support.models import Tensor, write_model
+from unweight.operations.compress import CompressOptions, compress
+from unweight.operations.decompress import decompress
+from unweight.operations.progress import NoProgress
+from unweight.operations.verify import verify
 from unweight_codecs.kernels.base import Bytes
-from unweight_codecs.operations.compress import CompressOptions, compress
-from unweight_codecs.operations.decompress import decompress
-from unweight_codecs.operations.progress import NoProgress
-from unweight_codecs.operations.verify import verify
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import BOUNDED
 from unweight_codecs.tensor_spec import TensorSpec

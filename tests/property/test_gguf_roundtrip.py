@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 
 from tests.support import gguf_files
 from tests.support.generated import UNTIMED
-from unweight_codecs.archive.writer import MIN_CODED_BYTES
-from unweight_codecs.containers.base import ContainerIndex, FileSource
-from unweight_codecs.containers.ggml_types import GGML_TYPES, GgmlType
-from unweight_codecs.containers.gguf import parse_index, read_index
-from unweight_codecs.containers.gguf_header import align, parse_header
-from unweight_codecs.containers.gguf_writer import PADDING_KEY, header_bytes, visible_keys
+from unweight.archive.writer import MIN_CODED_BYTES
+from unweight.containers.base import ContainerIndex, FileSource
+from unweight.containers.gguf.ggml_types import GGML_TYPES, GgmlType
+from unweight.containers.gguf.header import align, parse_header
+from unweight.containers.gguf.reader import parse_index, read_index
+from unweight.containers.gguf.writer import PADDING_KEY, header_bytes, visible_keys
+from unweight.operations.compress import CompressOptions, compress
+from unweight.operations.decompress import decompress
+from unweight.operations.progress import NoProgress
 from unweight_codecs.errors import FormatError
-from unweight_codecs.operations.compress import CompressOptions, compress
-from unweight_codecs.operations.decompress import decompress
-from unweight_codecs.operations.progress import NoProgress
 from unweight_codecs.presets import PRESETS
 
 PEER_TYPES = [GGML_TYPES[peer.value] for peer in GGMLQuantizationType]

@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.generated import MUTATIONS, UNTIMED, Mutation, check_damaged
+from unweight.operations.compress import CompressOptions, compress
+from unweight.operations.decompress import decompress
+from unweight.operations.progress import NoProgress
+from unweight.operations.verify import verify
+from unweight_codecs.exact.bit_exact import BitExact
+from unweight_codecs.exact.exponent_window import ExponentWindow
+from unweight_codecs.exact.histogram_grid import HistogramGrid
+from unweight_codecs.exact.scale_classes import ScaleClasses
 from unweight_codecs.kernels.base import Bytes
-from unweight_codecs.operations.compress import CompressOptions, compress
-from unweight_codecs.operations.decompress import decompress
-from unweight_codecs.operations.progress import NoProgress
-from unweight_codecs.operations.verify import verify
+from unweight_codecs.payload.pack import Pack
 from unweight_codecs.pipeline import Pipeline, pipeline_of
 from unweight_codecs.presets import PRESETS
-from unweight_codecs.stages.bound import Bound
-from unweight_codecs.stages.grid import Grid
-from unweight_codecs.stages.outlier import Outlier
-from unweight_codecs.stages.pack import Pack
-from unweight_codecs.stages.tile_svd import TileSvd
 from unweight_codecs.tensor_spec import DTYPES, TensorSpec
 
 MAX_BYTES = 40_000
@@ -89,10 +89,10 @@ PIPELINES = st.one_of(
         lambda base, m, most, tables, classes, chunk: pipeline_of(
             "drawn",
             (
-                Outlier(base),
-                Grid(m, most, tables),
-                TileSvd(classes),
-                Bound(),
+                ExponentWindow(base),
+                HistogramGrid(m, most, tables),
+                ScaleClasses(classes),
+                BitExact(),
                 Pack(chunk),
             ),
         ),

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tests.support.generated import UNTIMED
 from tests.support.safetensors_files import framed, read_by_reference, write_and_read
-from unweight_codecs.containers.base import ContainerIndex
-from unweight_codecs.containers.safetensors import header_bytes
+from unweight.containers.base import ContainerIndex
+from unweight.containers.safetensors import header_bytes
 from unweight_codecs.errors import FormatError
 from unweight_codecs.tensor_spec import DTYPES
 

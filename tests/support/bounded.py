@@ -4,16 +4,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.support import payloads
-from unweight_codecs import payload
-from unweight_codecs.codec import Model
+from unweight_codecs.bounded.channel_outlier import ChannelOutlier
+from unweight_codecs.bounded.error_bound import ErrorBound
+from unweight_codecs.bounded.float_words import values_of, words_of_values
+from unweight_codecs.bounded.level_grid import LevelGrid
+from unweight_codecs.bounded.tile_svd import TileSvd
 from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.model import TensorModel
+from unweight_codecs.payload import head as payload_head
+from unweight_codecs.payload.pack import Pack
 from unweight_codecs.pipeline import Pipeline, pipeline_of
-from unweight_codecs.quantise.values import values_of, words_of_values
-from unweight_codecs.stages.channel_outlier import ChannelOutlier
-from unweight_codecs.stages.error_bound import ErrorBound
-from unweight_codecs.stages.level_grid import LevelGrid
-from unweight_codecs.stages.pack import Pack
-from unweight_codecs.stages.tile_low_rank import TileLowRank
 from unweight_codecs.tensor_spec import TensorSpec
 
 FLOATS = ("BF16", "F16", "F32")
@@ -70,7 +70,7 @@ def pipeline(
     stages = (
         ChannelOutlier(tau),
         LevelGrid(spacing, tables),
-        TileLowRank(rank, tile),
+        TileSvd(rank, tile),
         ErrorBound(),
         Pack(chunk_log2),
     )
@@ -106,7 +106,7 @@ def encoded(pipe: Pipeline, spec: TensorSpec, words: Bytes, epsilon: float) -> b
     return payloads.encoded(pipe, spec, words, epsilon, span_chunks=2)
 
 
-def model_of(pipe: Pipeline, spec: TensorSpec, coded: bytes) -> Model:
+def model_of(pipe: Pipeline, spec: TensorSpec, coded: bytes) -> TensorModel:
     """Return the model that the head of a payload holds."""
-    length = payload.peek_length(coded[:64], min(len(coded), pipe.head_limit(spec)))
+    length = payload_head.peek_length(coded[:64], min(len(coded), pipe.head_limit(spec)))
     return pipe.read_head(coded[:length], spec, len(coded))[0]

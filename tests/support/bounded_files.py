@@ -11,12 +11,12 @@ import numpy as np
 
 from tests.support import bounded
 from tests.support.models import Tensor, write_model
+from unweight.operations.compress import CompressOptions, compress
+from unweight.operations.decompress import decompress
+from unweight.operations.progress import NoProgress
+from unweight.operations.report import OperationReport, TensorReport
+from unweight.operations.verify import verify
 from unweight_codecs.kernels.base import Bytes
-from unweight_codecs.operations.compress import CompressOptions, compress
-from unweight_codecs.operations.decompress import decompress
-from unweight_codecs.operations.progress import NoProgress
-from unweight_codecs.operations.report import OperationReport, TensorReport
-from unweight_codecs.operations.verify import verify
 
 QUIET = NoProgress()
 EPSILON = 0.01

@@ -11,12 +11,12 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.support.models import Tensor, write_model
-from unweight_cli.evaluation.checkpoint import open_checkpoint
-from unweight_cli.evaluation.extra import PACKAGES, require_extra
-from unweight_cli.evaluation.models import LanguageModel, limit_threads, load
-from unweight_codecs.containers.base import FileSource
-from unweight_codecs.containers.safetensors import read_index
-from unweight_codecs.operations.progress import NoProgress
+from unweight.containers.base import FileSource
+from unweight.containers.safetensors import read_index
+from unweight.evaluation.extra import PACKAGES, require_extra
+from unweight.evaluation.model.checkpoint import open_checkpoint
+from unweight.evaluation.model.language_model import LanguageModel, limit_threads, load
+from unweight.operations.progress import NoProgress
 
 TINY = Path(__file__).parents[2] / "fixtures" / "models" / "tiny-llama"
 EVALUATION_TEXT = TINY / "eval.txt"

@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from tests.support.folders import entries
+from unweight.operations.decompress import decompress
+from unweight.operations.progress import NoProgress
 from unweight_codecs.errors import UnweightError
-from unweight_codecs.operations.decompress import decompress
-from unweight_codecs.operations.progress import NoProgress
 
 # A busy machine must not fail a test.
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

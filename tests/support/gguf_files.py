@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from tests.support.models import gaussian, noise
-from unweight_codecs.containers.base import ContainerIndex, FileSource
-from unweight_codecs.containers.ggml_types import GGML_TYPES
-from unweight_codecs.containers.gguf import read_index
-from unweight_codecs.containers.gguf_values import ValueType
+from unweight.containers.base import ContainerIndex, FileSource
+from unweight.containers.gguf.ggml_types import GGML_TYPES
+from unweight.containers.gguf.reader import read_index
+from unweight.containers.gguf.values import ValueType
 
 F32, Q4_0, Q4_1, I8, BF16 = 0, 2, 3, 24, 30  # ids of GGML types
 

@@ -13,8 +13,8 @@ import zstandard
 
 from tests.support.gguf_files import aligned, array, file_of, key, tensor, text
 from tests.support.surgery import compact
-from unweight_codecs.containers.gguf_header import parse_header
-from unweight_codecs.containers.gguf_values import ValueType
+from unweight.containers.gguf.header import parse_header
+from unweight.containers.gguf.values import ValueType
 
 DIGEST_AT = 24 + 8 + len("unweight.digest") + 4 + 8
 _BLANK = b"0" * 16

@@ -10,13 +10,13 @@ from tests.support import bounded
 from tests.support.memory import at_most_more
 from tests.support.payloads import Parts, decoded, encoded, head_length
 from unweight_codecs.errors import IntegrityError
+from unweight_codecs.exact.bit_exact import BitExact
+from unweight_codecs.exact.exponent_window import ExponentWindow
+from unweight_codecs.exact.histogram_grid import HistogramGrid
+from unweight_codecs.exact.scale_classes import ScaleClasses
 from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.payload.pack import Pack
 from unweight_codecs.pipeline import Pipeline, pipeline_of
-from unweight_codecs.stages.bound import Bound
-from unweight_codecs.stages.grid import Grid
-from unweight_codecs.stages.outlier import Outlier
-from unweight_codecs.stages.pack import Pack
-from unweight_codecs.stages.tile_svd import TileSvd
 from unweight_codecs.tensor_spec import TensorSpec
 
 OUTLIER, GRID, TILE_SVD, BOUND, PACK = range(5)  # sections of a head
@@ -52,7 +52,13 @@ class Kind:
 
 
 def _exact(classes: int) -> Pipeline:
-    stages = (Outlier(), Grid(mantissa_bits=1), TileSvd(classes), Bound(), Pack(chunk_log2=12))
+    stages = (
+        ExponentWindow(),
+        HistogramGrid(mantissa_bits=1),
+        ScaleClasses(classes),
+        BitExact(),
+        Pack(chunk_log2=12),
+    )
     return pipeline_of("test", stages)
 
 

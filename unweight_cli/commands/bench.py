@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from unweight_cli.console import emit
 from unweight_cli.options import (
     Checkpoint,
     Debug,
@@ -14,8 +13,9 @@ from unweight_cli.options import (
     examples,
     require_exists,
 )
-from unweight_cli.progress import progress_bars
-from unweight_cli.streams import note
+from unweight_cli.terminal.console import emit
+from unweight_cli.terminal.progress import progress_bars
+from unweight_cli.terminal.streams import note
 
 EXAMPLES = examples(
     "unweight bench model.safetensors",
@@ -46,8 +46,8 @@ def bench(
     --device cuda, decoding there is measured as well, by the clock and with all copies.
     """
     require_exists(path)
+    from unweight.operations.bench import bench as run
     from unweight_cli.render.benchmark import benchmark
-    from unweight_codecs.operations.bench import bench as run
     from unweight_codecs.presets import PRESETS
 
     with progress_bars() as progress:

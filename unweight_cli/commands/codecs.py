@@ -2,8 +2,8 @@
 
 from dataclasses import asdict
 
-from unweight_cli.console import emit
 from unweight_cli.options import Debug, Json, examples
+from unweight_cli.terminal.console import emit
 
 EXAMPLES = examples("unweight codecs", "unweight codecs --json | jq -r '.codecs[].name'")
 

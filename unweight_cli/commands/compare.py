@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unweight_cli.console import emit
 from unweight_cli.options import (
     Context,
     Debug,
@@ -21,11 +20,12 @@ from unweight_cli.options import (
     input_path,
     require_exists,
 )
-from unweight_cli.progress import progress_bars
+from unweight_cli.terminal.console import emit
+from unweight_cli.terminal.progress import progress_bars
 from unweight_codecs.errors import UsageError
 
 if TYPE_CHECKING:
-    from unweight_cli.evaluation.comparison_report import ComparisonReport
+    from unweight.evaluation.compare.comparison_report import ComparisonReport
 
 EXAMPLES = examples(
     "unweight compare checkpoint/",
@@ -94,7 +94,7 @@ def compare(
         raise UsageError(f"{names}: has no effect with --no-perplexity")
     if epsilon:
         chosen["epsilons"] = tuple(dict.fromkeys(epsilon))
-    from unweight_cli.evaluation.comparison import ComparisonRequest, compare_methods, plan
+    from unweight.evaluation.compare.comparison import ComparisonRequest, compare_methods, plan
     from unweight_cli.render.comparison import comparison
 
     kind = _plot_format(path, plot, force=force)
@@ -109,9 +109,9 @@ def compare(
 
 def _plot_format(path: Path, plot: Path | None, *, force: bool) -> str:
     """Return the format of the plot; raise whatever would keep it from being written."""
-    from unweight_cli.evaluation.extra import require_packages
+    from unweight.evaluation.extra import require_packages
+    from unweight.output import check_target
     from unweight_cli.render.rate_distortion import FORMATS
-    from unweight_codecs.output import check_target
 
     if plot is None:
         return ""
@@ -124,8 +124,8 @@ def _plot_format(path: Path, plot: Path | None, *, force: bool) -> str:
 
 
 def _write_plot(report: "ComparisonReport", plot: Path, kind: str, *, force: bool) -> None:
+    from unweight.output import atomic_file, write_all
     from unweight_cli.render.rate_distortion import drawn
-    from unweight_codecs.output import atomic_file, write_all
 
     data = drawn(report, kind)
     with atomic_file(plot, len(data), force=force) as file:

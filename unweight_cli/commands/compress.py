@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unweight_cli.console import emit
 from unweight_cli.options import (
     Checkpoint,
     Debug,
@@ -24,15 +23,16 @@ from unweight_cli.options import (
     input_path,
     require_exists,
 )
-from unweight_cli.progress import progress_bars
-from unweight_cli.streams import note
+from unweight_cli.terminal.console import emit
+from unweight_cli.terminal.progress import progress_bars
+from unweight_cli.terminal.streams import note
 from unweight_codecs.errors import UsageError
 
 if TYPE_CHECKING:
-    from unweight_cli.evaluation.search import Search
-    from unweight_cli.evaluation.sharing import Sharing
-    from unweight_codecs.operations.compress import CompressOptions
-    from unweight_codecs.operations.progress import Progress
+    from unweight.evaluation.search import Search
+    from unweight.evaluation.sensitivity.sharing import Sharing
+    from unweight.operations.compress import CompressOptions
+    from unweight.operations.progress import Progress
 
 AUTO = "auto"
 EXAMPLES = examples(
@@ -115,10 +115,10 @@ def compress(
     for given in (path, recipe, sensitivity, text, model):
         if given is not None:
             require_exists(given)
+    from unweight.manifest import LARGEST_EPSILON
+    from unweight.operations.compress import CompressOptions, plan
+    from unweight.operations.compress import compress as run
     from unweight_cli.render.operations import compressed
-    from unweight_codecs.manifest import LARGEST_EPSILON
-    from unweight_codecs.operations.compress import CompressOptions, plan
-    from unweight_codecs.operations.compress import compress as run
 
     searched = {
         "max_ppl_delta": max_ppl_delta,
@@ -140,7 +140,7 @@ def compress(
     found = sharing = None
     with progress_bars(quiet=quiet) as progress:
         if sensitivity is not None:
-            from unweight_cli.evaluation.sharing import open_sharing
+            from unweight.evaluation.sensitivity.sharing import open_sharing
 
             sharing = open_sharing(sensitivity, path, progress)
         if bound is None:
@@ -159,7 +159,7 @@ def compress(
 
 def _bound(epsilon: str, searched: dict[str, Any], sensitivity: Path | None) -> float | None:
     """Return the error bound, None for ``auto``; refuse options that would have no effect."""
-    from unweight_codecs.recipe import check_epsilon
+    from unweight.recipe import check_epsilon
 
     if epsilon == AUTO:
         limit = searched["max_ppl_delta"]
@@ -199,9 +199,9 @@ def _search(
     progress: "Progress",
 ) -> "Search":
     """Find the largest bound; whatever is wrong with the settings is found first."""
-    from unweight_cli.evaluation.search import SearchRequest, search
-    from unweight_cli.evaluation.text import default_text, read_text
-    from unweight_codecs.operations.compress import compress as run
+    from unweight.evaluation.search import SearchRequest, search
+    from unweight.evaluation.text import default_text, read_text
+    from unweight.operations.compress import compress as run
 
     text = settings["text"]
     request = SearchRequest(

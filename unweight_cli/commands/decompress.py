@@ -1,6 +1,5 @@
 """``unweight decompress``."""
 
-from unweight_cli.console import emit
 from unweight_cli.options import (
     Checkpoint,
     Debug,
@@ -13,8 +12,9 @@ from unweight_cli.options import (
     examples,
     require_exists,
 )
-from unweight_cli.progress import progress_bars
-from unweight_cli.streams import note
+from unweight_cli.terminal.console import emit
+from unweight_cli.terminal.progress import progress_bars
+from unweight_cli.terminal.streams import note
 
 EXAMPLES = examples(
     "unweight decompress model.unweight.safetensors",
@@ -39,9 +39,9 @@ def decompress(
     model.unweight.safetensors becomes model.safetensors, a directory DIR.unweight becomes DIR.
     """
     require_exists(path)
+    from unweight.operations.decompress import decompress as run
     from unweight_cli.render.operations import decompressed
     from unweight_codecs.accelerators import no_note
-    from unweight_codecs.operations.decompress import decompress as run
 
     with progress_bars(quiet=quiet) as progress:
         report = run(

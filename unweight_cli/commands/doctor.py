@@ -2,8 +2,8 @@
 
 import typer
 
-from unweight_cli.console import emit
 from unweight_cli.options import Debug, Json, examples
+from unweight_cli.terminal.console import emit
 from unweight_codecs.errors import IntegrityError
 
 EXAMPLES = examples("unweight doctor", "unweight doctor --json > doctor.json")
@@ -14,7 +14,7 @@ def doctor(json: Json = False, debug: Debug = False) -> None:
 
     Exit code 4 means that the self-test failed: do not trust results of this installation.
     """
-    from unweight_cli.diagnosis import diagnose
+    from unweight.operations.diagnosis import diagnose
     from unweight_cli.render.diagnosis import diagnosis
 
     found = diagnose()

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from unweight_cli.console import emit
 from unweight_cli.options import Debug, File, Json, examples, require_file
+from unweight_cli.terminal.console import emit
 from unweight_codecs.errors import UsageError
 
 if TYPE_CHECKING:
-    from unweight_codecs.operations.report import TensorReport
+    from unweight.operations.report import TensorReport
 
 HEADER_EXAMPLES = examples(
     "unweight inspect header model.unweight.safetensors",
@@ -47,8 +47,8 @@ _SORT_KEYS: Final[dict[Order, Callable[["TensorReport"], Any]]] = {
 def header(path: File, json: Json = False, debug: Debug = False) -> None:
     """Show what a file is: container, digest, mode, pipelines, sizes."""
     require_file(path)
+    from unweight.operations.inspect.header import inspect_header
     from unweight_cli.render.inspection import header as view
-    from unweight_codecs.operations.inspect import inspect_header
 
     report = inspect_header(path)
     emit(report.to_dict(), lambda: view(report), as_json=json)
@@ -67,8 +67,8 @@ def tensors(
 ) -> None:
     """List the tensors with their sizes before and after."""
     require_file(path)
+    from unweight.operations.inspect.header import inspect_header
     from unweight_cli.render.inspection import tensors as view
-    from unweight_codecs.operations.inspect import inspect_header
 
     report = inspect_header(path)
     ordered = sorted(report.tensors, key=_SORT_KEYS[sort])
@@ -90,8 +90,8 @@ def stages(
     require_file(path)
     from rich.text import Text
 
+    from unweight.operations.inspect.header import inspect_header, inspect_stages
     from unweight_cli.render.inspection import stages as view
-    from unweight_codecs.operations.inspect import inspect_header, inspect_stages
 
     chosen = tensor if tensor is not None else _largest_coded(path, inspect_header(path).tensors)
     report = inspect_stages(path, chosen)
@@ -100,7 +100,7 @@ def stages(
 
 
 def _largest_coded(path: Path, tensors: "Sequence[TensorReport]") -> str:
-    from unweight_codecs.operations.tensor_rows import STORED
+    from unweight.operations.tensor_rows import STORED
 
     coded = [tensor for tensor in tensors if tensor.pipeline != STORED]
     if not coded:

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from unweight_cli.console import emit
 from unweight_cli.options import (
     Debug,
     Force,
@@ -19,7 +18,8 @@ from unweight_cli.options import (
     output_path,
     require_exists,
 )
-from unweight_cli.progress import progress_bars
+from unweight_cli.terminal.console import emit
+from unweight_cli.terminal.progress import progress_bars
 
 EXAMPLES = examples(
     "unweight profile checkpoint/ --calibration text.txt",
@@ -66,8 +66,8 @@ def profile(
     """
     for given in (path, calibration, *((model,) if model else ())):
         require_exists(given)
-    from unweight_cli.evaluation.profile import ProfileRequest
-    from unweight_cli.evaluation.profile import profile as run
+    from unweight.evaluation.sensitivity.profile import ProfileRequest
+    from unweight.evaluation.sensitivity.profile import profile as run
     from unweight_cli.render.evaluation import sensitivity
 
     request = ProfileRequest(

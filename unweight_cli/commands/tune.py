@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from unweight_cli.console import emit
 from unweight_cli.options import Checkpoint, Debug, Json, TuneDevice, examples, require_exists
-from unweight_cli.streams import note
+from unweight_cli.terminal.console import emit
+from unweight_cli.terminal.streams import note
 from unweight_codecs.errors import UsageError, quoted
 
 EXAMPLES = examples(
@@ -43,8 +43,8 @@ def tune(
     shape and batch. The results are kept in the user's cache, for programs that load palettes.
     """
     require_exists(path)
+    from unweight.operations.tune import tune as run
     from unweight_cli.render.tuning import tuned
-    from unweight_codecs.operations.tune import tune as run
 
     report = run(path, batches_of(batch), device)
     for text in report.notes:

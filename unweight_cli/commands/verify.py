@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unweight_cli.console import emit
-from unweight_cli.failures import Failure
 from unweight_cli.options import (
     Checkpoint,
     Context,
@@ -23,8 +21,10 @@ from unweight_cli.options import (
     input_path,
     require_exists,
 )
-from unweight_cli.progress import progress_bars
-from unweight_cli.streams import complain, note
+from unweight_cli.terminal.console import emit
+from unweight_cli.terminal.failures import Failure
+from unweight_cli.terminal.progress import progress_bars
+from unweight_cli.terminal.streams import complain, note
 from unweight_codecs.errors import QualityGateError, UsageError
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from unweight_cli.evaluation.report import PerplexityReport
-    from unweight_codecs.operations.report import OperationReport
+    from unweight.evaluation.measure.perplexity_report import PerplexityReport
+    from unweight.operations.report import OperationReport
 
 EXAMPLES = examples(
     "unweight verify model.unweight.safetensors",
@@ -139,8 +139,8 @@ class Host:
 
 
 def _verified(path: Path, against: Path | None, host: Host) -> "OperationReport":
+    from unweight.operations.verify import verify as run
     from unweight_codecs.accelerators import CPU, no_note
-    from unweight_codecs.operations.verify import verify as run
 
     with progress_bars(quiet=host.quiet) as progress:
         return run(
@@ -157,8 +157,8 @@ def _with_perplexity(
     path: Path, against: Path | None, settings: dict[str, Any], host: Host
 ) -> "tuple[OperationReport | None, PerplexityReport]":
     """Verify what is compressed, then evaluate; a plain checkpoint has nothing to verify."""
-    from unweight_cli.evaluation.checkpoint import archives_of
-    from unweight_cli.evaluation.verification import Request, evaluate, plan
+    from unweight.evaluation.measure.perplexity_check import Request, evaluate, plan
+    from unweight.evaluation.model.checkpoint import archives_of
 
     if host.device is not None:
         settings = settings | {"device": host.device}

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
+from unweight.operations.bench import BenchReport
+from unweight.units import count, percent, rate, size
 from unweight_cli.render.layout import table, title
-from unweight_cli.units import count, percent, rate, size
-from unweight_codecs.operations.bench import BenchReport
 
 
 def benchmark(report: BenchReport) -> Iterator[RenderableType]:

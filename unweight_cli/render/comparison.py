@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from unweight_cli.evaluation.comparison_report import LOSSLESS, ORIGINAL, ComparisonReport, Row
-from unweight_cli.evaluation.methods import GROUP
+from unweight.evaluation.compare.comparison_report import LOSSLESS, ORIGINAL, ComparisonReport, Row
+from unweight.evaluation.compare.methods import GROUP
+from unweight.units import count, duration, percent, shortened
 from unweight_cli.render.layout import table, title
-from unweight_cli.units import count, duration, percent, shortened
 
 UNMEASURED = "-"
 NO_CHANGE = "0"

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from unweight_cli.diagnosis import Diagnosis
-from unweight_cli.environment import Space
+from unweight.environment import Space
+from unweight.operations.diagnosis import Diagnosis
+from unweight.units import printable, size
 from unweight_cli.render.layout import facts
-from unweight_cli.units import printable, size
 from unweight_codecs.registry import AcceleratorStatus
 
 REFERENCE_KERNEL = "reference"

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from unweight_cli.evaluation.estimates import Estimate
-from unweight_cli.evaluation.profile import ProfileReport
-from unweight_cli.evaluation.report import BIT_EXACT, PerplexityReport, WindowsReport
-from unweight_cli.evaluation.sensitivity import TensorSensitivity
+from unweight.evaluation.measure.estimates import Estimate
+from unweight.evaluation.measure.perplexity_report import BIT_EXACT, PerplexityReport, WindowsReport
+from unweight.evaluation.sensitivity.fisher import TensorSensitivity
+from unweight.evaluation.sensitivity.profile import ProfileReport
+from unweight.units import count, duration, percent, printable, shortened
 from unweight_cli.render.layout import Name, facts, table, title
-from unweight_cli.units import count, duration, percent, printable, shortened
 
 TOO_LARGE = 1e6  # beyond it, a perplexity says no more than its order of magnitude
 

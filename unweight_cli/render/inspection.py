@@ -6,11 +6,11 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from unweight_cli.histogram import columns
+from unweight.operations.report import HeaderReport, StagesReport, TensorReport
+from unweight.operations.tensor_rows import STORED
+from unweight.units import bits, count, percent, printable, shortened, size
+from unweight_cli.render.histogram import columns
 from unweight_cli.render.layout import INDENT, Name, facts, table, title
-from unweight_cli.units import bits, count, percent, printable, shortened, size
-from unweight_codecs.operations.report import HeaderReport, StagesReport, TensorReport
-from unweight_codecs.operations.tensor_rows import STORED
 
 MAX_LABEL = 60
 MAX_PIPELINES = 8

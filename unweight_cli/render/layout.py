@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from unweight_cli.units import printable, shortened
+from unweight.units import printable, shortened
 
 MIN_NAME_WIDTH = 12
 MAX_NAME = 320  # more than names have; a hostile one fills pages

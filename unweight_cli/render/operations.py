@@ -11,16 +11,16 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from unweight_cli.kinds import KINDS, kind_of
+from unweight.operations.report import FileReport, OperationReport
+from unweight.operations.tensor_roles import KINDS, kind_of
+from unweight.operations.tensor_rows import STORED
+from unweight.units import count, duration, percent, printable, rate, shortened, size
 from unweight_cli.render.layout import INDENT, facts, table, title
-from unweight_cli.units import count, duration, percent, printable, rate, shortened, size
 from unweight_codecs.accelerators import CPU
-from unweight_codecs.operations.report import FileReport, OperationReport
-from unweight_codecs.operations.tensor_rows import STORED
 
 if TYPE_CHECKING:
-    from unweight_cli.evaluation.search import Search
-    from unweight_cli.evaluation.sharing import Sharing
+    from unweight.evaluation.search import Search
+    from unweight.evaluation.sensitivity.sharing import Sharing
 
 MAX_NAMED = 3  # tensors that a line lists
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from unweight_cli.evaluation.comparison_report import (
+from unweight.evaluation.compare.comparison_report import (
     BOUNDED,
     LOSSLESS,
     ORIGINAL,

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 
+from unweight.units import printable
 from unweight_cli.render.layout import table
-from unweight_cli.units import printable
 from unweight_codecs.registry import CodecInfo
 
 

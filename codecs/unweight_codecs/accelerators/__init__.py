@@ -1,6 +1,6 @@
 """Where decoding and comparing run: the processor, or a device that a plugin brings."""
 
-from unweight_codecs.accelerators.base import Accelerator, Engine, Piece, Span
+from unweight_codecs.accelerators.base import Accelerator, CodedSpan, Engine, Piece
 from unweight_codecs.accelerators.choice import AUTO, no_note, open_accelerator, open_engine
 from unweight_codecs.accelerators.cpu import (
     CPU,
@@ -16,11 +16,11 @@ __all__ = [
     "CPU",
     "SPAN_CHUNKS",
     "Accelerator",
+    "CodedSpan",
     "CpuEngine",
     "Engine",
     "HostPiece",
     "Piece",
-    "Span",
     "TuningReport",
     "TuningRow",
     "decode_on_host",

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs.accelerators.tuning import TuningReport
-from unweight_codecs.codec import Block, Model
 from unweight_codecs.errors import UnweightError
 from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.model import TensorModel
+from unweight_codecs.span import Span
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class CodedSpan:
     """A run of chunks of one tensor, still in its file.
 
     Attributes:
@@ -23,19 +24,19 @@ class Span:
         directory: The rows of the chunks.
         coded_bytes: What they take in the file.
         words_bytes: What they decode to.
-        read: Reads the coded bytes into a buffer of that size and returns a block to be decoded.
-        decode: Decodes that block on the processor, with all checks.
+        read: Reads the coded bytes into a buffer of that size and returns a span to be decoded.
+        decode: Decodes that span on the processor, with all checks.
         failed: Completes an error with the file and tensor.
         is_built_in: Whether all stages are those of this library, which kernels elsewhere may
             stand for; otherwise only ``decode`` knows what to do.
     """
 
-    model: Model
+    model: TensorModel
     directory: NDArray[np.void]
     coded_bytes: int
     words_bytes: int
-    read: Callable[[Bytes], Block]
-    decode: Callable[[Block], None]
+    read: Callable[[Bytes], Span]
+    decode: Callable[[Span], None]
     failed: Callable[[UnweightError], UnweightError]
     is_built_in: bool
 
@@ -78,7 +79,7 @@ class Engine(Protocol):
         """How many chunks a span should have."""
         ...
 
-    def decode(self, tensors: Iterable[Sequence[Span]]) -> Iterator[Iterator[Piece]]:
+    def decode(self, tensors: Iterable[Sequence[CodedSpan]]) -> Iterator[Iterator[Piece]]:
         """Yield for each tensor the pieces that its spans decode to, in order.
 
         The pieces of a tensor must be taken before the next one is asked for. Raises IntegrityError

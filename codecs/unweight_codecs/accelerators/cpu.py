@@ -7,11 +7,11 @@ from typing import Final, Self
 
 import numpy as np
 
-from unweight_codecs.accelerators.base import Piece, Span
+from unweight_codecs.accelerators.base import CodedSpan, Piece
+from unweight_codecs.bounded.levels import squared_error
 from unweight_codecs.kernels import buffers
 from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.parallel import Workers
-from unweight_codecs.quantise.levels import squared_error
 
 CPU: Final = "cpu"
 SPAN_CHUNKS: Final = 8
@@ -34,7 +34,7 @@ class HostPiece:
         return squared_error(original, self.words, dtype)
 
 
-def decode_on_host(span: Span) -> HostPiece:
+def decode_on_host(span: CodedSpan) -> HostPiece:
     """Read and decode a span."""
     block = span.read(buffers.empty(span.coded_bytes))
     span.decode(block)
@@ -62,7 +62,7 @@ class CpuEngine:
         """Enough to decode chunks in pairs, and few enough to stay in the processor's caches."""
         return SPAN_CHUNKS
 
-    def decode(self, tensors: Iterable[Sequence[Span]]) -> Iterator[Iterator[Piece]]:
+    def decode(self, tensors: Iterable[Sequence[CodedSpan]]) -> Iterator[Iterator[Piece]]:
         """Decode the spans of a tensor side by side."""
         for spans in tensors:
             yield self._workers.ordered(decode_on_host, spans)

@@ -1,1 +1,1 @@
-"""Entropy coding: models of byte streams, and the coders that turn streams into segments."""
+"""Entropy coding: frequency tables of byte streams, and which coder each stream gets."""

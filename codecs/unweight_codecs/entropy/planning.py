@@ -5,12 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from unweight_codecs.codec import Model, TensorView
+from unweight_codecs.codec import TensorView
 from unweight_codecs.entropy import frequencies, zstd
 from unweight_codecs.kernels import kernels
 from unweight_codecs.kernels.base import ALPHABET, Bytes
 from unweight_codecs.layouts import streams_of
 from unweight_codecs.layouts.contexts import CONTEXTS
+from unweight_codecs.model import TensorModel
 
 SAMPLE_WORDS = 1 << 12  # per sampled region: enough to see whether a plane is uniform
 SAMPLED_REGIONS = 32
@@ -29,7 +30,7 @@ class _Field:
     signed: bool
 
 
-def plan_planes(tensor: TensorView, model: Model, tables: int) -> None:
+def plan_planes(tensor: TensorView, model: TensorModel, tables: int) -> None:
     """Choose coders and fit tables for all streams except the symbols and escapes."""
     if tensor.layout.is_float:
         _plan_float_planes(tensor, model, tables)
@@ -37,7 +38,7 @@ def plan_planes(tensor: TensorView, model: Model, tables: int) -> None:
         _plan_plain_streams(tensor, model, tables)
 
 
-def _float_fields(model: Model) -> list[_Field]:
+def _float_fields(model: TensorModel) -> list[_Field]:
     low_bits = model.layout.mantissa_bits - model.top_bits
     fields = []
     for stream, width in model.streams().items():
@@ -49,7 +50,7 @@ def _float_fields(model: Model) -> list[_Field]:
     return fields
 
 
-def _plan_float_planes(tensor: TensorView, model: Model, tables: int) -> None:
+def _plan_float_planes(tensor: TensorView, model: TensorModel, tables: int) -> None:
     fields = [field for field in _float_fields(model) if field.bits]
     stride = -(-len(tensor.histograms) // SAMPLED_REGIONS)
     sampled = _field_counts(tensor, fields, SAMPLE_WORDS, stride)
@@ -59,12 +60,12 @@ def _plan_float_planes(tensor: TensorView, model: Model, tables: int) -> None:
         _fit(tensor, model, field.stream, full[field.stream], tables)
 
 
-def _shrinks(sampled: NDArray[np.int64], model: Model, field: _Field) -> bool:
+def _shrinks(sampled: NDArray[np.int64], model: TensorModel, field: _Field) -> bool:
     raw = model.streams()[field.stream] * int(sampled.sum())
     return _order0_bits(sampled) < WORTH_CODING * raw
 
 
-def _plan_plain_streams(tensor: TensorView, model: Model, tables: int) -> None:
+def _plan_plain_streams(tensor: TensorView, model: TensorModel, tables: int) -> None:
     layout = tensor.layout
     sample = {} if layout.fields else streams_of(_first_chunk(tensor), layout)
     for k, (stream, bits) in enumerate(model.streams().items()):
@@ -88,7 +89,7 @@ def _first_chunk(tensor: TensorView) -> Bytes:
     return tensor.read(0, min(tensor.layout.words, tensor.chunk_words))
 
 
-def _fit_contexts(tensor: TensorView, model: Model, stream: str, k: int) -> None:
+def _fit_contexts(tensor: TensorView, model: TensorModel, stream: str, k: int) -> None:
     """Give the ``k``-th predicted stream a table per context if that makes it smaller."""
     first = ALPHABET * (len(model.streams()) + CONTEXTS * k)
     counts = tensor.histograms[:, first : first + ALPHABET * CONTEXTS].sum(axis=0)
@@ -107,7 +108,7 @@ def _fit_contexts(tensor: TensorView, model: Model, stream: str, k: int) -> None
 
 
 def _fit(
-    tensor: TensorView, model: Model, stream: str, counts: NDArray[np.int64], tables: int
+    tensor: TensorView, model: TensorModel, stream: str, counts: NDArray[np.int64], tables: int
 ) -> None:
     model.tables[stream], choice, bits = frequencies.cluster(counts, tables)
     regions = np.arange(tensor.chunks) // tensor.chunks_per_region

@@ -6,8 +6,9 @@ import numpy as np
 
 from unweight_codecs.errors import IntegrityError, UsageError
 from unweight_gpu import kernels
-from unweight_gpu.buffers import require_buffer
-from unweight_gpu.device import Array, Device
+from unweight_gpu.checking.comparison import Verifier
+from unweight_gpu.device.buffers import require_buffer
+from unweight_gpu.device.interface import Array, Device
 from unweight_gpu.palette.format import (
     EXPONENTS,
     MOST_ESCAPES,
@@ -18,7 +19,6 @@ from unweight_gpu.palette.format import (
     check_base,
     refusal,
 )
-from unweight_gpu.verification import Verifier
 
 ALIGNMENT: Final = 16
 _ROW_THREADS: Final = 128  # mirrors ROW_THREADS of kernels/palette.cu

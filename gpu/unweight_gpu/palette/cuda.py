@@ -7,8 +7,9 @@ from typing import Any, Final
 import numpy as np
 
 from unweight_gpu import kernels
-from unweight_gpu.cupy_device import CudaDevice
-from unweight_gpu.device import Array
+from unweight_gpu.device.cupy_device import CudaDevice
+from unweight_gpu.device.interface import Array
+from unweight_gpu.device.timing import Run
 from unweight_gpu.palette.linear import LinearBackend
 from unweight_gpu.palette.tuning import (
     MeasuredChooser,
@@ -17,7 +18,6 @@ from unweight_gpu.palette.tuning import (
     cache_file,
     tune,
 )
-from unweight_gpu.timing import Run
 
 _REPEATS: Final = 7
 _MOST_QUEUED: Final = 64  # runs between two events; a device queues about a thousand launches

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs.errors import UsageError
-from unweight_gpu.device import Array
+from unweight_gpu.device.interface import Array
 
 ROW_WORDS: Final = 16
 WINDOW: Final = 15

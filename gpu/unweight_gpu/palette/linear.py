@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 
 from unweight_codecs.errors import UsageError
-from unweight_gpu.device import Array, Device
+from unweight_gpu.device.interface import Array, Device
 from unweight_gpu.palette.codec import PaletteCodec, require_words
 from unweight_gpu.palette.format import Layout, Palette, Refused
 from unweight_gpu.palette.product import PaletteProduct, require_activations, result_array

@@ -6,8 +6,8 @@ import numpy as np
 
 from unweight_codecs.errors import UsageError
 from unweight_gpu import kernels
-from unweight_gpu.buffers import require_buffer
-from unweight_gpu.device import Array, Device
+from unweight_gpu.device.buffers import require_buffer
+from unweight_gpu.device.interface import Array, Device
 from unweight_gpu.palette.codec import ALIGNMENT, require_palette
 from unweight_gpu.palette.format import Layout, Palette
 

@@ -14,11 +14,11 @@ import numpy as np
 
 from unweight_codecs.accelerators import TuningReport, TuningRow
 from unweight_gpu import kernels
-from unweight_gpu.cache import cache_folder, replace_file
+from unweight_gpu.device.cache import cache_folder, replace_file
+from unweight_gpu.device.timing import Run, Timer, copies_of
 from unweight_gpu.palette.format import Layout
 from unweight_gpu.palette.linear import LinearBackend, PaletteLinear
 from unweight_gpu.palette.strategy import Strategy, bucket_of, default, usable
-from unweight_gpu.timing import Run, Timer, copies_of
 
 Seconds = Mapping[Strategy, float]
 

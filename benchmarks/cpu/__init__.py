@@ -1,0 +1,1 @@
+"""Measuring on the processor: coders in memory, whole processes, peers."""

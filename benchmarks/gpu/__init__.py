@@ -1,0 +1,1 @@
+"""Measuring on a CUDA device: kernels compared first, then timed."""

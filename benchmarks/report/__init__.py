@@ -1,0 +1,1 @@
+"""Figures as tables and files, beside what the project means to reach."""

@@ -1,0 +1,1 @@
+"""Model directories: which files belong to a model, sharded and split ones, links, limits."""

@@ -1,0 +1,1 @@
+"""One model made smaller in many ways, all of them measured."""

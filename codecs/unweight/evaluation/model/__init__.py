@@ -1,0 +1,1 @@
+"""A causal language model: found, loaded, tokenised, and with some weights exchanged."""

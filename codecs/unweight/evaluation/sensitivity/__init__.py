@@ -1,0 +1,1 @@
+"""How much each tensor matters to a model, and error bounds shared out by it."""

@@ -1,1 +1,0 @@
-"""Coding with a bounded error: words on a grid of levels."""

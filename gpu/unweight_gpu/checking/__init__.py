@@ -1,0 +1,1 @@
+"""Checksums and comparisons on a device."""

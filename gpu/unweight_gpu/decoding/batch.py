@@ -1,0 +1,268 @@
+"""A batch of coded chunks as kernels take it: places, parameters, tables, and who does what."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweight_codecs.accelerators import CodedSpan
+from unweight_codecs.errors import IntegrityError
+from unweight_codecs.kernels.base import Bytes, Frequencies, padded
+from unweight_codecs.model import TensorModel
+from unweight_codecs.payload.directory import CODERS, LENGTH_BITS, TABLE_BITS, parse_directory
+from unweight_codecs.span import Span
+from unweight_gpu.decoding.chunk_records import CHUNK, CODED, CONSTANT, EXPANDED, PACKED, STREAM
+from unweight_gpu.decoding.teams import NEED, order_of, teams_of
+from unweight_gpu.decoding.tensor_records import Places, TableEntry, TensorTable
+from unweight_gpu.palette.format import (
+    LARGEST_BASE,
+    ROW_WORDS,
+    SMALLEST_BASE,
+    Layout,
+    refusal,
+)
+from unweight_gpu.palette.offsets import PalettePlaces
+
+_KINDS: Final = {"raw": PACKED, "constant": CONSTANT, "rans": CODED}
+_KIND_OF_CODER: Final = np.array([_KINDS.get(name, PACKED) for name in CODERS], np.uint8)
+_RAW, _RANS, _ZSTD = (CODERS.index(name) for name in ("raw", "rans", "zstd"))
+_PLANE_WORDS: Final = (1, 2, 3, 4, 8)  # bytes of the words that kernels join from planes
+_NO_PARTS: Final = ("symbol", "escape")
+
+
+def span_obstacle(span: CodedSpan) -> str:
+    """Return why kernels cannot decode a span, "" if they can."""
+    return obstacle(span.model, span.directory) if span.is_built_in else "a stage of a plugin"
+
+
+def obstacle(model: TensorModel, directory: NDArray[np.void]) -> str:
+    """Return why kernels cannot decode chunks that built-in stages made, "" if they can."""
+    layout = model.layout
+    if layout.fields:
+        return "quantised blocks"
+    if not layout.is_float and layout.word_bytes not in _PLANE_WORDS:
+        return f"words of {layout.word_bytes} bytes"
+    if np.any(directory["segments"] >> (LENGTH_BITS + TABLE_BITS) == _ZSTD):
+        return "zstd"
+    return ""
+
+
+def palette_obstacle(model: TensorModel, directory: NDArray[np.void]) -> str:
+    """Return why kernels cannot make a palette of a whole tensor, "" if they can."""
+    layout, words = model.layout, max(1, model.layout.words)
+    if model.spec.dtype != "BF16" or not model.is_exact or len(model.spec.shape) < 2:
+        return "not a BF16 matrix that is coded exactly"
+    if not layout.words or layout.columns % ROW_WORDS:
+        return f"rows of {layout.columns} weights, not a multiple of {ROW_WORDS}"
+    if not SMALLEST_BASE <= model.base <= LARGEST_BASE:
+        return f"a window that begins at exponent {model.base}"
+    lengths = directory["segments"][:, -1] & ((1 << LENGTH_BITS) - 1)
+    refused = refusal(Layout(words // layout.columns, layout.columns), int(lengths.sum()))
+    return refused.reason if refused else obstacle(model, directory)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel over teams of chunks: those from ``first`` on, ``teams`` of them."""
+
+    kernel: str
+    first: int
+    teams: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Chunks of any tensors, to be decoded by a few launches.
+
+    Attributes:
+        out_at: Where the words of every span come out, in a buffer of ``out_bytes``.
+        expanded_bytes: Size of the buffer of expanded streams.
+        parameters: Scales, levels and factors of tensors.
+        frequencies: Shape (tables, 256).
+        chunks, tensors, streams: Records of ``CHUNK``, ``TENSOR``, ``STREAM``.
+        chunk_teams, stream_teams: Records of ``TEAMS``.
+        launches: Kernels over ``chunk_teams``; streams are expanded before.
+        span_of_chunk: The span whose chunk has each number.
+    """
+
+    out_at: tuple[int, ...]
+    out_bytes: int
+    expanded_bytes: int
+    parameters: Bytes
+    frequencies: Frequencies
+    chunks: NDArray[np.void]
+    tensors: NDArray[np.void]
+    streams: NDArray[np.void]
+    chunk_teams: NDArray[np.void]
+    stream_teams: NDArray[np.void]
+    launches: tuple[Launch, ...]
+    span_of_chunk: NDArray[np.int64]
+
+
+class BatchBuilder:
+    """Collects spans and describes them to the kernels. None of them may have an ``obstacle``."""
+
+    def __init__(self) -> None:
+        self._out, self._expanded = Places(), Places()
+        self._tensors = TensorTable()
+        self._out_at, self._spans = list[int](), list[NDArray[np.int64]]()
+        self._kernels = list[str]()
+        self._chunks, self._streams = _Members(CHUNK), _Members(STREAM)
+
+    def add(self, span: Span, model: TensorModel, coded_at: int) -> None:
+        """Add a span whose coded bytes begin at ``coded_at``; its words will be as in the file.
+
+        Raises IntegrityError for a directory that cannot be right. What lies in the chunks is left
+        for the kernels to check, as is every length.
+        """
+        tensor = self._tensors.entry(model)
+        chunks, needs = self._described(span, tensor, coded_at)
+        starts = chunks["first"] - np.uint64(span.first_word)
+        size = model.layout.word_bytes
+        chunks["out"] = self._placed(span.count * size) + starts * np.uint64(size)
+        needs["kernel"] = self._kernel_number(tensor.kernel)
+        self._chunks.add(chunks, needs)
+
+    def add_as_palette(self, span: Span, model: TensorModel, coded_at: int) -> PalettePlaces:
+        """Add all of a tensor, to become a palette; ``palette_obstacle`` must allow it.
+
+        Returns where its arrays will be in the buffer of results.
+        """
+        tensor = self._tensors.entry(model)
+        chunks, needs = self._described(span, tensor, coded_at)
+        escapes = chunks["escape"]["length"].astype(np.int64)
+        chunks["out"] = np.cumsum(escapes) - escapes
+        needs["kernel"] = self._kernel_number(
+            "decode_palette_classes" if tensor.classes else "decode_palette"
+        )
+        self._chunks.add(chunks, needs)
+        layout = Layout(span.count // model.layout.columns, model.layout.columns)
+        number = int(escapes.sum())
+        self._out_at.append(self._out.end)
+        offsets = {
+            name: self._out.add(size * dtype.itemsize)
+            for name, (size, dtype) in layout.arrays(number).items()
+        }
+        places = PalettePlaces(layout, model.base, number, offsets)
+        self._tensors.place_palette(tensor, places)
+        return places
+
+    def build(self) -> Batch:
+        """Return the batch of all spans added."""
+        chunks, teams, kernels = self._chunks.in_teams()
+        streams, stream_teams, _ = self._streams.in_teams()
+        numbers, first, count = np.unique(kernels, return_index=True, return_counts=True)
+        launches = (
+            Launch(self._kernels[kernel], int(begin), int(size))
+            for kernel, begin, size in zip(numbers, first, count, strict=True)
+        )
+        return Batch(
+            out_at=tuple(self._out_at),
+            out_bytes=self._out.end,
+            expanded_bytes=self._expanded.end,
+            parameters=self._tensors.parameters(),
+            frequencies=self._tensors.frequencies(),
+            chunks=chunks,
+            tensors=self._tensors.records(),
+            streams=streams,
+            chunk_teams=teams,
+            stream_teams=stream_teams,
+            launches=tuple(launches),
+            span_of_chunk=np.concatenate([np.zeros(0, np.int64), *self._spans]),
+        )
+
+    def _kernel_number(self, kernel: str) -> int:
+        if kernel not in self._kernels:
+            self._kernels.append(kernel)
+        return self._kernels.index(kernel)
+
+    def _placed(self, nbytes: int) -> int:
+        """Return where the next span comes out."""
+        self._out_at.append(self._out.add(nbytes))
+        return self._out_at[-1]
+
+    def _described(
+        self, span: Span, tensor: TableEntry, coded_at: int
+    ) -> tuple[NDArray[np.void], NDArray[np.void]]:
+        """Return what there is to say of a span's chunks but where they go, and their tables."""
+        model, located = tensor.model, parse_directory(span, tensor.model)
+        chunks = self._numbered_chunks(span, tensor, len(located))
+        needs, parts = np.zeros(len(located), NEED), 0
+        for (name, bits), segments in zip(model.streams().items(), located.T, strict=True):
+            source = chunks[name] if name in _NO_PARTS else chunks["parts"][:, parts]
+            parts += name not in _NO_PARTS
+            source["offset"], source["length"] = segments["offset"] + coded_at, segments["length"]
+            source["kind"], source["bits"] = _KIND_OF_CODER[segments["coder"]], bits
+            if name == "escape" and np.any(segments["coder"] != _RAW):
+                raise IntegrityError("a chunk codes its escapes")
+            coded = np.flatnonzero(segments["coder"] == _RANS)
+            if not coded.size:
+                continue
+            tables = _tables_of(tensor, name, segments["table"][coded])
+            if name == "symbol":
+                needs["table"][coded], needs["tables"][coded] = tables, max(1, tensor.classes)
+            else:
+                self._expand(source, chunks, coded, tables)
+        return chunks, needs
+
+    def _numbered_chunks(self, span: Span, tensor: TableEntry, number: int) -> NDArray[np.void]:
+        model = tensor.model
+        starts = np.arange(number) * model.chunk_words
+        chunks = np.zeros(number, CHUNK)
+        chunks["first"] = span.first_word + starts
+        chunks["count"] = np.minimum(span.count - starts, model.chunk_words)
+        chunks["tensor"] = tensor.number
+        chunks["number"] = self._chunks.count + np.arange(number)
+        if model.bounded is not None:
+            first = span.first_word // model.chunk_words
+            chunks["step"] = model.bounded.steps[first : first + number]
+        self._spans.append(np.full(number, len(self._spans)))
+        return chunks
+
+    def _expand(
+        self,
+        source: NDArray[np.void],
+        chunks: NDArray[np.void],
+        coded: NDArray[np.int64],
+        tables: NDArray[np.int64],
+    ) -> None:
+        """Let coded streams be expanded first, a byte per value, and be read from there."""
+        streams, needs = np.zeros(len(coded), STREAM), np.zeros(len(coded), NEED)
+        needs["table"], needs["tables"] = tables, 1
+        streams["source"] = source[coded]
+        streams["count"], streams["chunk"] = chunks["count"][coded], chunks["number"][coded]
+        sizes = [padded(int(count)) for count in streams["count"]]
+        streams["out"] = [self._expanded.add(size) for size in sizes]
+        source["offset"][coded], source["length"][coded] = streams["out"], sizes
+        source["kind"][coded] = EXPANDED
+        self._streams.add(streams, needs)
+
+
+class _Members:
+    """Records that will be put into teams, and what they need."""
+
+    def __init__(self, dtype: np.dtype[np.void]) -> None:
+        self._records, self._needs = [np.zeros(0, dtype)], [np.zeros(0, NEED)]
+        self.count = 0
+
+    def add(self, records: NDArray[np.void], needs: NDArray[np.void]) -> None:
+        self._records.append(records)
+        self._needs.append(needs)
+        self.count += len(records)
+
+    def in_teams(self) -> tuple[NDArray[np.void], NDArray[np.void], NDArray[np.uint32]]:
+        """Return the records, ordered; their teams; and the kernel of each team."""
+        records, needs = np.concatenate(self._records), np.concatenate(self._needs)
+        order = order_of(needs)
+        return records[order], *teams_of(needs[order])
+
+
+def _tables_of(tensor: TableEntry, stream: str, numbers: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """Return the tables that coded segments need: those they name, or the first of all classes."""
+    first, count = tensor.tables.get(stream, (0, 0))
+    if stream == "symbol" and tensor.classes:
+        return np.full(len(numbers), first)
+    if np.any(numbers >= count):
+        raise IntegrityError("a chunk is coded with a table that the file does not have")
+    return first + numbers.astype(np.int64)
