@@ -8,8 +8,8 @@ import pytest
 from tests.support.payloads import decoded, encoded
 from unweight.containers.safetensors import header_bytes
 from unweight_codecs.kernels import ENVIRONMENT_VARIABLE, _choose, kernel_status, library
-from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.kernels.reference import ReferenceKernels
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.tensor_spec import TensorSpec

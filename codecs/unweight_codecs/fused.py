@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.kernels.native import CHUNK16, NativeKernels
 from unweight_codecs.kernels.native_levels import LEVEL_CHUNK
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.model import TensorModel
 from unweight_codecs.payload import segments
 from unweight_codecs.payload.pack import locate

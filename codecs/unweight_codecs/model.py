@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import Bytes, FloatFormat, Frequencies, LevelForm, LowRank
+from unweight_codecs.kernels.operands import Bytes, FloatFormat, Frequencies, LevelForm, LowRank
 from unweight_codecs.layouts import WordLayout
 from unweight_codecs.tensor_spec import TensorSpec
 

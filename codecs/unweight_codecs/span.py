@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs.kernels import buffers
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from unweight_codecs.codec import MAX_REGIONS, Reader, TensorView
 from unweight_codecs.kernels import kernels
-from unweight_codecs.kernels.base import ALPHABET, SAMPLED_BLOCKS, Bytes
+from unweight_codecs.kernels.operands import ALPHABET, SAMPLED_BLOCKS, Bytes
 from unweight_codecs.layouts import WordLayout, layout_of, streams_of
 from unweight_codecs.layouts.blocks import take_apart
 from unweight_codecs.layouts.contexts import CONTEXTS

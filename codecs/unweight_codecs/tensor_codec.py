@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from unweight_codecs.accelerators import SPAN_CHUNKS, CodedSpan
 from unweight_codecs.errors import UnweightError
 from unweight_codecs.kernels import buffers
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.layouts import layout_of
 from unweight_codecs.model import TensorModel
 from unweight_codecs.payload.directory import chunk_lengths

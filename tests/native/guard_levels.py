@@ -13,8 +13,8 @@ from tests.native.guard_pages import RNG, copied, expect_damage, guarded
 from tests.support import bounded
 from unweight_codecs import fused
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import ALPHABET, LevelForm, LowRank
 from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.kernels.operands import ALPHABET, LevelForm, LowRank
 from unweight_codecs.payload.directory import parse_directory
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.span import Span

@@ -23,7 +23,8 @@ from unweight_codecs.exact.exponent_window import ExponentWindow
 from unweight_codecs.exact.histogram_grid import HistogramGrid
 from unweight_codecs.exact.scale_classes import ScaleClasses
 from unweight_codecs.kernels import library, native, native_levels
-from unweight_codecs.kernels.base import (
+from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.kernels.operands import (
     ALPHABET,
     RUN,
     SEGMENT,
@@ -33,7 +34,6 @@ from unweight_codecs.kernels.base import (
     Frequencies,
     padded,
 )
-from unweight_codecs.kernels.native import NativeKernels
 from unweight_codecs.model import TensorModel
 from unweight_codecs.payload.directory import parse_directory
 from unweight_codecs.payload.pack import Pack

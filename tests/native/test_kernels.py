@@ -8,8 +8,8 @@ import pytest
 from unweight_codecs.errors import IntegrityError, UnweightError
 from unweight_codecs.exact.exponent_window import ExponentWindow
 from unweight_codecs.exact.histogram_grid import HistogramGrid
-from unweight_codecs.kernels.base import GROUP, SAMPLED_BLOCKS, Bytes, padded
 from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.kernels.operands import GROUP, SAMPLED_BLOCKS, Bytes, padded
 from unweight_codecs.kernels.reference import ReferenceKernels
 from unweight_codecs.layouts import layout_of
 from unweight_codecs.model import TensorModel

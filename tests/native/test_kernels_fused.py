@@ -14,8 +14,8 @@ from unweight_codecs.exact.exponent_window import ExponentWindow
 from unweight_codecs.exact.histogram_grid import HistogramGrid
 from unweight_codecs.exact.scale_classes import ScaleClasses
 from unweight_codecs.kernels import kernels
-from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.model import TensorModel
 from unweight_codecs.payload.directory import chunk_lengths, parse_directory
 from unweight_codecs.payload.pack import Pack

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from unweight_codecs.entropy.frequencies import normalise
 from unweight_codecs.errors import IntegrityError, UnweightError
-from unweight_codecs.kernels.base import (
+from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.kernels.operands import (
     ALPHABET,
     GROUP,
     RUN,
@@ -20,7 +21,6 @@ from unweight_codecs.kernels.base import (
     Frequencies,
     padded,
 )
-from unweight_codecs.kernels.native import NativeKernels
 from unweight_codecs.kernels.reference import ReferenceKernels
 
 REFERENCE = ReferenceKernels()

@@ -15,7 +15,7 @@ from unweight.manifest import MANIFEST_KEY, Manifest
 from unweight_codecs.accelerators import SPAN_CHUNKS, CodedSpan, decode_on_host
 from unweight_codecs.errors import FormatError, IntegrityError, UnweightError, UsageError, quoted
 from unweight_codecs.kernels import buffers
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.model import TensorModel
 from unweight_codecs.payload import head as payload_head
 from unweight_codecs.payload.directory import chunk_lengths

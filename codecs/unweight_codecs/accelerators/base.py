@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from unweight_codecs.accelerators.tuning import TuningReport
 from unweight_codecs.errors import UnweightError
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.model import TensorModel
 from unweight_codecs.span import Span
 

@@ -10,7 +10,7 @@ import numpy as np
 from unweight_codecs.accelerators.base import CodedSpan, Piece
 from unweight_codecs.bounded.levels import squared_error
 from unweight_codecs.kernels import buffers
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.parallel import Workers
 
 CPU: Final = "cpu"

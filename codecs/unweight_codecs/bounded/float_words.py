@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.tensor_spec import TensorSpec
 
 FLOATS: Final = ("BF16", "F16", "F32")  # the dtypes that can be coded with an error

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from unweight_codecs.bounded.float_words import Values, values_of, words_of_values
 from unweight_codecs.errors import IntegrityError
 from unweight_codecs.kernels import kernels
-from unweight_codecs.kernels.base import Bytes, LevelForm
 from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.kernels.operands import Bytes, LevelForm
 
 # Steps between these keep products and sums of float32 normal and finite.
 SMALLEST_STEP: Final = 2.0**-100

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from unweight_codecs.bounded.float_words import Values
 from unweight_codecs.kernels import kernels
-from unweight_codecs.kernels.base import LowRank
 from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.kernels.operands import LowRank
 
 LARGEST_FACTOR: Final = 127
 LARGEST_WEIGHT: Final = 512  # of the strongest component; sums of up to 256 fit 32 bits

@@ -12,7 +12,7 @@ from unweight_codecs.bounded.low_rank import MAX_RANK, components_of, in_integer
 from unweight_codecs.codec import Stage, TensorView, check_setting
 from unweight_codecs.entropy import zstd
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import LowRank
+from unweight_codecs.kernels.operands import LowRank
 from unweight_codecs.layouts import WordLayout
 from unweight_codecs.model import TensorModel
 from unweight_codecs.span import Span

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from unweight_codecs.errors import IntegrityError
 from unweight_codecs.kernels import kernels
-from unweight_codecs.kernels.base import ALPHABET, SLOTS, Frequencies
 from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.kernels.operands import ALPHABET, SLOTS, Frequencies
 
 Counts = NDArray[np.int64]  # shape (…, 256)
 

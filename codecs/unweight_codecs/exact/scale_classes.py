@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from unweight_codecs.codec import Stage, TensorView, check_setting
 from unweight_codecs.entropy import frequencies, zstd
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import ALPHABET, Bytes, padded
+from unweight_codecs.kernels.operands import ALPHABET, Bytes, padded
 from unweight_codecs.layouts.words import HISTOGRAM_MANTISSA_BITS
 from unweight_codecs.model import SCALE_UNITS, ContextMap, TensorModel
 from unweight_codecs.span import Span

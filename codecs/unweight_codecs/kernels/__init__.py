@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from unweight_codecs.errors import ResourceError, UsageError
 from unweight_codecs.kernels import library as compiled
-from unweight_codecs.kernels.base import Kernels
 from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.kernels.protocol import Kernels
 from unweight_codecs.kernels.reference import ReferenceKernels
 
 ENVIRONMENT_VARIABLE = "UNWEIGHT_KERNEL"

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from unweight_codecs.kernels.base import SLOTS
+from unweight_codecs.kernels.operands import SLOTS
 
 LIBRARY_STEM: Final = "_native"
 LIBRARY_SUFFIXES: Final = (".so", ".dylib", ".dll")

@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 from unweight_codecs.errors import IntegrityError, UnweightError
 from unweight_codecs.kernels import buffers
-from unweight_codecs.kernels.base import (
+from unweight_codecs.kernels.library import SLOTS_BYTES, pointer
+from unweight_codecs.kernels.native_levels import NativeLevels
+from unweight_codecs.kernels.operands import (
     ALPHABET,
     LANES,
     SEGMENT,
@@ -19,8 +21,6 @@ from unweight_codecs.kernels.base import (
     Frequencies,
     padded,
 )
-from unweight_codecs.kernels.library import SLOTS_BYTES, pointer
-from unweight_codecs.kernels.native_levels import NativeLevels
 
 _HISTOGRAM_SCRATCH: Final = 4 * 4 << 14  # bytes: four sets of 2**14 counters
 _MAX_PLANES: Final = 8

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from unweight_codecs.errors import IntegrityError
 from unweight_codecs.kernels import buffers
-from unweight_codecs.kernels.base import (
+from unweight_codecs.kernels.library import SLOTS_BYTES, pointer
+from unweight_codecs.kernels.operands import (
     ALPHABET,
     SEGMENT,
     Bytes,
@@ -17,7 +18,6 @@ from unweight_codecs.kernels.base import (
     LowRank,
     padded,
 )
-from unweight_codecs.kernels.library import SLOTS_BYTES, pointer
 
 _CODES: Final = {"BF16": 0, "F16": 1, "F32": 2}  # as src/unweight.h numbers them
 _BYTES: Final = {"BF16": 2, "F16": 2, "F32": 4}

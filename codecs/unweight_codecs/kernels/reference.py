@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs.errors import IntegrityError, UnweightError
-from unweight_codecs.kernels.base import (
+from unweight_codecs.kernels.operands import (
     ALPHABET,
     LANES,
     PROBABILITY_BITS,

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from unweight_codecs.kernels import kernels
-from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.kernels.operands import Bytes
 
 BYTE = 8  # bits
 

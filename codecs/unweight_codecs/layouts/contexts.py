@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs.kernels import kernels
-from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.kernels.operands import Bytes
 
 CONTEXTS: Final = 16
 _BELOW: Final = 7  # steps of the zero point that share the first context

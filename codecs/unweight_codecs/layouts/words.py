@@ -7,7 +7,7 @@ from dataclasses import field as dataclass_field
 
 import numpy as np
 
-from unweight_codecs.kernels.base import RUN, Bytes
+from unweight_codecs.kernels.operands import RUN, Bytes
 from unweight_codecs.layouts.blocks import Field, fields_of, put_together, take_apart
 from unweight_codecs.layouts.contexts import PREDICTED, Predictor
 from unweight_codecs.tensor_spec import TensorSpec, dtype_named

@@ -9,7 +9,14 @@ from unweight_codecs.entropy import zstd
 from unweight_codecs.entropy.planning import ZSTD_LEVEL
 from unweight_codecs.errors import IntegrityError
 from unweight_codecs.kernels import buffers, kernels
-from unweight_codecs.kernels.base import SEGMENT, Bytes, Classes, FloatFormat, Frequencies, padded
+from unweight_codecs.kernels.operands import (
+    SEGMENT,
+    Bytes,
+    Classes,
+    FloatFormat,
+    Frequencies,
+    padded,
+)
 from unweight_codecs.model import TensorModel
 from unweight_codecs.payload.directory import CODERS, entry
 from unweight_codecs.span import Span

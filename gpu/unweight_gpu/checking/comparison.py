@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from unweight_codecs.bounded.float_words import FLOATS
 from unweight_codecs.errors import IntegrityError, UsageError, quoted
-from unweight_codecs.kernels.base import SAMPLED_BLOCKS
+from unweight_codecs.kernels.operands import SAMPLED_BLOCKS
 from unweight_codecs.tensor_spec import DTYPES
 from unweight_gpu import kernels
 from unweight_gpu.device.buffers import require_buffer

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from unweight_codecs.accelerators import CodedSpan
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import Bytes, Frequencies, padded
+from unweight_codecs.kernels.operands import Bytes, Frequencies, padded
 from unweight_codecs.model import TensorModel
 from unweight_codecs.payload.directory import CODERS, LENGTH_BITS, TABLE_BITS, parse_directory
 from unweight_codecs.span import Span

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs.bounded.float_words import FLOATS
-from unweight_codecs.kernels.base import ALPHABET, Bytes, Frequencies
+from unweight_codecs.kernels.operands import ALPHABET, Bytes, Frequencies
 from unweight_codecs.model import BoundedModel, TensorModel
 from unweight_gpu.decoding.chunk_records import TENSOR
 from unweight_gpu.palette.offsets import PalettePlaces

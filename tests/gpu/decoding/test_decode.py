@@ -14,7 +14,7 @@ from unweight_codecs.bounded.error_bound import ErrorBound
 from unweight_codecs.bounded.float_words import FLOATS, words_of_values
 from unweight_codecs.bounded.level_grid import LevelGrid
 from unweight_codecs.bounded.tile_svd import TileSvd
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.payload.pack import Pack
 from unweight_codecs.pipeline import pipeline_of
 from unweight_codecs.presets import BOUNDED, PRESETS

@@ -11,7 +11,7 @@ from unweight_codecs.bounded.level_grid import LevelGrid
 from unweight_codecs.bounded.level_tables import TABLES
 from unweight_codecs.codec import SLOTS_IN_ORDER
 from unweight_codecs.entropy import frequencies
-from unweight_codecs.kernels.base import ALPHABET, LevelForm, LowRank
+from unweight_codecs.kernels.operands import ALPHABET, LevelForm, LowRank
 from unweight_codecs.model import SCALE_UNITS, BoundedModel, TensorModel
 from unweight_codecs.pipeline import Pipeline
 

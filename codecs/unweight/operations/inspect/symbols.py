@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from unweight.archive import ArchiveReader
 from unweight.archive.reader import CodedHead
-from unweight_codecs.kernels.base import ALPHABET, Bytes, FloatFormat
+from unweight_codecs.kernels.operands import ALPHABET, Bytes, FloatFormat
 from unweight_codecs.layouts import streams_of
 from unweight_codecs.model import TensorModel
 from unweight_codecs.payload.directory import LENGTH_BITS, TABLE_BITS

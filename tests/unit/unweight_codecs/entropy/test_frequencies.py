@@ -18,7 +18,7 @@ from unweight_codecs.entropy.frequencies import (
     serialised_sizes,
 )
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import ALPHABET, SLOTS
+from unweight_codecs.kernels.operands import ALPHABET, SLOTS
 
 
 def histogram(*counts: int) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, dequantize
 from gguf.quants import Q4_K
 from numpy.typing import NDArray
 
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.layouts import layout_of, streams_of
 from unweight_codecs.layouts.blocks import (
     BLOCKS,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from unweight_codecs.kernels.base import RUN, Bytes
+from unweight_codecs.kernels.operands import RUN, Bytes
 from unweight_codecs.layouts import layout_of, streams_of
 from unweight_codecs.layouts.contexts import CONTEXTS, PREDICTED, LowBits, ZeroPoint
 from unweight_codecs.tensor_spec import BLOCK_DTYPES, TensorSpec

@@ -1,4 +1,4 @@
-"""What the stages ask of a kernel implementation, and the data they exchange.
+"""What kernels work on: constants of the coder, and the records that go in and out.
 
 All arrays are C-contiguous. A *span* is a run of whole chunks of one tensor (its last chunk may be
 partial); positions count symbols from the start of the span. Symbol and class arrays are padded to
@@ -6,7 +6,6 @@ whole groups of 128.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,52 +141,3 @@ class Classes:
 
     of: Bytes
     run: int = 1
-
-
-class Kernels(Protocol):
-    """One implementation of the coding kernels. All raise IntegrityError for damaged input."""
-
-    name: str
-
-    def histogram(
-        self, words: NDArray[np.generic], shift: int, bits: int, block: int = 0
-    ) -> NDArray[np.uint32]:
-        """Count the values of the ``bits`` (at most 14) bits above bit ``shift`` of each word.
-
-        With ``block`` only one in ``SAMPLED_BLOCKS`` blocks of so many words is counted, the first
-        one included.
-        """
-        ...
-
-    def pack_bits(self, values: Bytes, width: int) -> Bytes:
-        """Pack the low ``width`` (1 to 8) bits of each value; value i starts at bit i * width."""
-        ...
-
-    def unpack_bits(self, packed: Bytes, count: int, width: int) -> Bytes:
-        """Undo ``pack_bits``; ``packed`` has ``ceil(count * width / 8)`` bytes or more."""
-        ...
-
-    def rans_encode(
-        self,
-        symbols: Bytes,
-        segments: NDArray[np.void],
-        frequencies: Frequencies,
-        classes: Classes | None,
-    ) -> Bytes:
-        """Encode each segment (``start``, ``count``, ``table``) of the padded symbols.
-
-        Fills in ``offset`` and ``length`` of the segments, which index the returned buffer; each
-        starts at a multiple of 8 bytes. With ``classes`` the table is chosen per symbol.
-        """
-        ...
-
-    def rans_decode(
-        self,
-        coded: Bytes,
-        segments: NDArray[np.void],
-        frequencies: Frequencies,
-        classes: Classes | None,
-        symbols: Bytes,
-    ) -> None:
-        """Decode each segment into the padded ``symbols`` array."""
-        ...
