@@ -94,7 +94,7 @@ def decode16(
 ) -> bool:
     """Decode a span of 16-bit floats in one pass; False when some chunk needs the general way."""
     form = model.form
-    tables = model.classes.tables if model.classes else model.tables.get("symbol")
+    tables = model.context_map.tables if model.context_map else model.tables.get("symbol")
     streams = list(model.streams())
     if form.word_bytes != 2 or tables is None:
         return False
@@ -112,7 +112,7 @@ def decode16(
     chunks["escape"] = located["offset"][:, -1]
     chunks["escape_count"] = located["length"][:, -1]
     words = span.words.view("<u2")
-    return native.decode16(span.coded, chunks, tables, span.streams.get("class"), form, words)
+    return native.decode16(span.coded, chunks, tables, span.streams.get("context"), form, words)
 
 
 def decode_levels(

@@ -57,15 +57,15 @@ class BoundedModel:
 
 @dataclass(frozen=True, slots=True)
 class ContextMap:
-    """A coding context per weight: ``class_of_sum[row_scale + column_scale]``.
+    """A coding context per weight: ``context_of_sum[row_scale + column_scale]``.
 
-    ``tables[k]`` is the frequency table of class k. Scales are uint8, ``class_of_sum`` has 511
+    ``tables[k]`` is the frequency table of context k. Scales are uint8, ``context_of_sum`` has 511
     entries, each below ``len(tables)``.
     """
 
     row_scales: Bytes
     column_scales: Bytes
-    class_of_sum: Bytes
+    context_of_sum: Bytes
     tables: Frequencies
 
 
@@ -73,8 +73,8 @@ class ContextMap:
 class TensorModel:
     """What the stages decided for one tensor. A decoder rebuilds it from the payload's head.
 
-    ``tables`` and ``classes`` are needed by both sides; the tables of a ``contextual`` stream are
-    chosen by what predicts it, one per context. ``table_of_chunk`` and ``coders`` guide the
+    ``tables`` and ``context_map`` are needed by both sides; the tables of a ``contextual`` stream
+    are chosen by what predicts it, one per context. ``table_of_chunk`` and ``coders`` guide the
     encoder only: a decoder finds the choice for every chunk in the directory. ``stream_bits``
     are the parts of ``estimated_bits`` that coded streams take, with tables. ``sections``
     are the stages' parts of the head, written once the model is complete.
@@ -92,7 +92,7 @@ class TensorModel:
     contextual: set[str] = field(default_factory=set)
     table_of_chunk: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
     coders: dict[str, str] = field(default_factory=dict)
-    classes: ContextMap | None = None
+    context_map: ContextMap | None = None
     stream_bits: dict[str, int] = field(default_factory=dict)
     estimated_bits: int = 0
     sections: tuple[bytes, ...] = ()

@@ -29,7 +29,7 @@ from unweight_codecs.kernels.operands import (
     RUN,
     SEGMENT,
     Bytes,
-    Classes,
+    Contexts,
     FloatFormat,
     Frequencies,
     padded,
@@ -189,15 +189,15 @@ def rans(kernel: NativeKernels) -> None:
     """Segments of every kind, whole, cut short, and random bytes in their place."""
     for alphabet in (1, 2, 16, 31, 64, 65, 256):
         for lengths in ((1,), (128,), (129,), (1000,), (5000,), (1000, 1000), (4096, 4096, 77)):
-            for classes, run in ((None, 1), (5, 1), (5, RUN)):
-                print(alphabet, lengths, classes, run)
-                frequencies = copied(tables(classes or 1, alphabet))
+            for contexts, run in ((None, 1), (5, 1), (5, RUN)):
+                print(alphabet, lengths, contexts, run)
+                frequencies = copied(tables(contexts or 1, alphabet))
                 segments = np.zeros(len(lengths), SEGMENT)
                 segments["count"] = lengths
                 segments["start"] = np.cumsum([0, *map(padded, lengths[:-1])])
                 room = sum(map(padded, lengths))
                 symbols = copied(RNG.integers(0, alphabet, room, np.uint16).astype(np.uint8))
-                selected = random_classes(classes, room, run) if classes else None
+                selected = random_contexts(contexts, room, run) if contexts else None
                 coded = kernel.rans_encode(symbols, segments, frequencies, selected)
                 used = int(segments["offset"][-1] + segments["length"][-1])
                 coded, decoded = copied(coded[:used]), guarded(room)
@@ -206,9 +206,9 @@ def rans(kernel: NativeKernels) -> None:
                 damaged_rans(kernel, coded, segments, frequencies, selected, decoded)
 
 
-def random_classes(number: int, symbols: int, run: int) -> Classes:
-    """Return guarded classes for so many symbols."""
-    return Classes(copied(RNG.integers(0, number, symbols // run, np.uint8)), run)
+def random_contexts(number: int, symbols: int, run: int) -> Contexts:
+    """Return guarded contexts for so many symbols."""
+    return Contexts(copied(RNG.integers(0, number, symbols // run, np.uint8)), run)
 
 
 def damaged_rans(
@@ -216,7 +216,7 @@ def damaged_rans(
     coded: Bytes,
     segments: NDArray[np.void],
     frequencies: Frequencies,
-    selected: Classes | None,
+    selected: Contexts | None,
     decoded: Bytes,
 ) -> None:
     """Cut the last segment short together with its buffer, or fill it with noise."""
@@ -278,8 +278,8 @@ def decode_tensor16(
     pipe.encode(span, model)
     empty = span.copy_empty()
     ScaleClasses().prepare(empty, model)
-    if "class" in empty.streams:
-        empty.streams["class"] = copied(empty.streams["class"])
+    if "context" in empty.streams:
+        empty.streams["context"] = copied(empty.streams["context"])
     empty.coded, empty.words = copied(span.coded), guarded(2 * count)
     located = parse_directory(empty, model)
     if fused.decode16(empty, model, located, kernel):

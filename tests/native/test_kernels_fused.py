@@ -87,7 +87,7 @@ def test_blocks_of_16_bit_floats(
 
 def test_classes_are_in_use_where_they_are_tested() -> None:
     words = weights("BF16", 4 * CHUNK)
-    assert fitted(pipeline(1, 8), "BF16", words).classes is not None
+    assert fitted(pipeline(1, 8), "BF16", words).context_map is not None
 
 
 @pytest.mark.parametrize("dtype", ["BF16", "F16"])

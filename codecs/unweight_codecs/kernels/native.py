@@ -16,7 +16,7 @@ from unweight_codecs.kernels.operands import (
     LANES,
     SEGMENT,
     Bytes,
-    Classes,
+    Contexts,
     FloatFormat,
     Frequencies,
     padded,
@@ -50,8 +50,10 @@ class _Float(ctypes.Structure):
     ]
 
 
-def _classes(classes: Classes | None) -> tuple[int | None, int]:
-    return (None, 0) if classes is None else (classes.of.ctypes.data, classes.run.bit_length() - 1)
+def _contexts(contexts: Contexts | None) -> tuple[int | None, int]:
+    return (
+        (None, 0) if contexts is None else (contexts.of.ctypes.data, contexts.run.bit_length() - 1)
+    )
 
 
 def _format(value: FloatFormat) -> _Float:
@@ -254,14 +256,14 @@ class NativeKernels(NativeLevels):
         symbols: Bytes,
         segments: NDArray[np.void],
         frequencies: Frequencies,
-        classes: Classes | None,
+        contexts: Contexts | None,
     ) -> Bytes:
         """Encode 32 lanes at a time."""
         out = buffers.empty(sum(2 * padded(n) + 4 * LANES + 8 for n in segments["count"].tolist()))
         room = buffers.empty(len(frequencies) * _STEPS_BYTES)
         used = self._library.uw_rans_encode(
             symbols.ctypes.data, segments.ctypes.data, len(segments),
-            frequencies.ctypes.data, len(frequencies), *_classes(classes),
+            frequencies.ctypes.data, len(frequencies), *_contexts(contexts),
             room.ctypes.data, out.ctypes.data,
         )  # fmt: skip
         if used < 0:
@@ -273,14 +275,14 @@ class NativeKernels(NativeLevels):
         coded: Bytes,
         segments: NDArray[np.void],
         frequencies: Frequencies,
-        classes: Classes | None,
+        contexts: Contexts | None,
         symbols: Bytes,
     ) -> None:
         """Decode 32 lanes at a time, two chunks in flight."""
         room = buffers.empty(len(frequencies) * SLOTS_BYTES)
         status = self._library.uw_rans_decode(
             coded.ctypes.data, segments.ctypes.data, len(segments),
-            frequencies.ctypes.data, len(frequencies), *_classes(classes),
+            frequencies.ctypes.data, len(frequencies), *_contexts(contexts),
             room.ctypes.data, symbols.ctypes.data,
         )  # fmt: skip
         if status:
@@ -291,7 +293,7 @@ class NativeKernels(NativeLevels):
         coded: Bytes,
         chunks: NDArray[np.void],
         frequencies: Frequencies,
-        classes: Bytes | None,
+        contexts: Bytes | None,
         form: FloatFormat,
         words: NDArray[np.uint16],
     ) -> bool:
@@ -299,7 +301,7 @@ class NativeKernels(NativeLevels):
         room = buffers.empty(len(frequencies) * SLOTS_BYTES)
         status = self._library.uw_decode16(
             coded.ctypes.data, chunks.ctypes.data, len(chunks), frequencies.ctypes.data,
-            len(frequencies), pointer(classes), room.ctypes.data,
+            len(frequencies), pointer(contexts), room.ctypes.data,
             ctypes.byref(_format(form)), words.ctypes.data,
         )  # fmt: skip
         if status > 0:

@@ -1,8 +1,8 @@
 """What kernels work on: constants of the coder, and the records that go in and out.
 
 All arrays are C-contiguous. A *span* is a run of whole chunks of one tensor (its last chunk may be
-partial); positions count symbols from the start of the span. Symbol and class arrays are padded to
-whole groups of 128.
+partial); positions count symbols from the start of the span. Symbol and context arrays are padded
+to whole groups of 128.
 """
 
 from dataclasses import dataclass
@@ -131,12 +131,12 @@ class LowRank:
 
 
 @dataclass(frozen=True, slots=True)
-class Classes:
+class Contexts:
     """Which frequency table codes each symbol.
 
     Attributes:
         of: A table's index for every ``run`` symbols, padded to whole groups of symbols.
-        run: 1, or ``RUN`` where neighbours share a class.
+        run: 1, or ``RUN`` where neighbours share a context.
     """
 
     of: Bytes

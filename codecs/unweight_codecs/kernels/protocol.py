@@ -5,7 +5,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from unweight_codecs.kernels.operands import Bytes, Classes, Frequencies
+from unweight_codecs.kernels.operands import Bytes, Contexts, Frequencies
 
 
 class Kernels(Protocol):
@@ -36,12 +36,12 @@ class Kernels(Protocol):
         symbols: Bytes,
         segments: NDArray[np.void],
         frequencies: Frequencies,
-        classes: Classes | None,
+        contexts: Contexts | None,
     ) -> Bytes:
         """Encode each segment (``start``, ``count``, ``table``) of the padded symbols.
 
         Fills in ``offset`` and ``length`` of the segments, which index the returned buffer; each
-        starts at a multiple of 8 bytes. With ``classes`` the table is chosen per symbol.
+        starts at a multiple of 8 bytes. With ``contexts`` the table is chosen per symbol.
         """
         ...
 
@@ -50,7 +50,7 @@ class Kernels(Protocol):
         coded: Bytes,
         segments: NDArray[np.void],
         frequencies: Frequencies,
-        classes: Classes | None,
+        contexts: Contexts | None,
         symbols: Bytes,
     ) -> None:
         """Decode each segment into the padded ``symbols`` array."""

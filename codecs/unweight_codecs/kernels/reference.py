@@ -16,7 +16,7 @@ from unweight_codecs.kernels.operands import (
     SLOTS,
     STATE_LOW,
     Bytes,
-    Classes,
+    Contexts,
     Frequencies,
     padded,
 )
@@ -76,12 +76,12 @@ class ReferenceKernels:
         symbols: Bytes,
         segments: NDArray[np.void],
         frequencies: Frequencies,
-        classes: Classes | None,
+        contexts: Contexts | None,
     ) -> Bytes:
         """Encode all segments step by step, last step first."""
         starts = _starts(frequencies).astype(np.uint64).reshape(-1)
         table = frequencies.astype(np.uint64).reshape(-1)
-        rows = [_table_rows(symbols, segment, classes, by_step=True) for segment in segments]
+        rows = [_table_rows(symbols, segment, contexts, by_step=True) for segment in segments]
         steps = [len(row) for row in rows]
         longest = max(steps, default=0)
         state = np.full((len(rows), LANES), STATE_LOW, np.uint64)
@@ -118,7 +118,7 @@ class ReferenceKernels:
         coded: Bytes,
         segments: NDArray[np.void],
         frequencies: Frequencies,
-        classes: Classes | None,
+        contexts: Contexts | None,
         symbols: Bytes,
     ) -> None:
         """Decode all segments step by step."""
@@ -133,7 +133,7 @@ class ReferenceKernels:
         cursor = np.full(count, 2 * LANES, np.int64)
         rows = np.zeros((count, int(steps.max()), LANES), np.int64)
         for i, segment in enumerate(segments):
-            rows[i, : steps[i]] = _class_rows(segment, classes)
+            rows[i, : steps[i]] = _context_rows(segment, contexts)
         if rows.size and (rows.max(initial=0) >= len(table)):
             raise IntegrityError("a chunk names a frequency table that does not exist")
         out = np.zeros((count, int(steps.max()), LANES), np.uint8)
@@ -178,19 +178,19 @@ def _padded_words(
     return rows, lengths // 2
 
 
-def _class_rows(segment: np.void, classes: Classes | None) -> NDArray[np.int64]:
+def _context_rows(segment: np.void, contexts: Contexts | None) -> NDArray[np.int64]:
     """Return the table of every (step, lane) of a segment."""
     count = padded(int(segment["count"]))
-    if classes is None:
+    if contexts is None:
         return np.full((count // LANES, LANES), int(segment["table"]), np.int64)
-    first = int(segment["start"]) // classes.run
-    of = classes.of[first : first + count // classes.run].repeat(classes.run)
+    first = int(segment["start"]) // contexts.run
+    of = contexts.of[first : first + count // contexts.run].repeat(contexts.run)
     return _by_step(of, count).astype(np.int64)
 
 
 def _table_rows(
-    symbols: Bytes, segment: np.void, classes: Classes | None, *, by_step: bool
+    symbols: Bytes, segment: np.void, contexts: Contexts | None, *, by_step: bool
 ) -> NDArray[np.int64]:
     """Return the flat index into the tables of every (step, lane) of a segment."""
     start, count = int(segment["start"]), padded(int(segment["count"]))
-    return _class_rows(segment, classes) * ALPHABET + _by_step(symbols[start:], count)
+    return _context_rows(segment, contexts) * ALPHABET + _by_step(symbols[start:], count)

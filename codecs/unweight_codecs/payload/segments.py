@@ -12,7 +12,7 @@ from unweight_codecs.kernels import buffers, kernels
 from unweight_codecs.kernels.operands import (
     SEGMENT,
     Bytes,
-    Classes,
+    Contexts,
     FloatFormat,
     Frequencies,
     padded,
@@ -164,23 +164,23 @@ def _is_constant(values: Bytes) -> bool:
 
 
 def _tables(model: TensorModel, stream: str) -> Frequencies | None:
-    if stream == "symbol" and model.classes is not None:
-        return model.classes.tables
+    if stream == "symbol" and model.context_map is not None:
+        return model.context_map.tables
     return model.tables.get(stream)
 
 
-def _classes(span: Span, model: TensorModel, stream: str) -> Classes | None:
+def _contexts(span: Span, model: TensorModel, stream: str) -> Contexts | None:
     """Return the table of every value, where tables are chosen per value."""
     if stream == "symbol":
-        classes = span.streams.get("class")
-        return None if classes is None else Classes(classes)
+        contexts = span.streams.get("context")
+        return None if contexts is None else Contexts(contexts)
     if stream not in model.contextual:
         return None
     contexts, run = model.layout.contexts(stream, span.streams)
     out = buffers.empty(padded(contexts.size * run) // run)
     out[: contexts.size] = contexts
     out[contexts.size :] = 0
-    return Classes(out, run)
+    return Contexts(out, run)
 
 
 def _encode_rans(
@@ -190,21 +190,21 @@ def _encode_rans(
     if tables is None or not varied:
         return {}
     bits = model.streams()[stream]
-    classes = _classes(span, model, stream)
+    contexts = _contexts(span, model, stream)
     first_chunk = span.first_word // model.chunk_words
     wanted = np.zeros(len(varied), SEGMENT)
     total, step = _values(span, model, stream)
     wanted["start"] = np.array(varied) * step
     wanted["count"] = np.minimum(total - wanted["start"].astype(np.int64), step)
-    if classes is None:
+    if contexts is None:
         wanted["table"] = model.table_of_chunk[stream][first_chunk + np.array(varied)]
     values = span.streams[stream]
     if values.size != padded(total):
         values = buffers.empty(padded(total))
         values[:total] = span.streams[stream]
     if values.size > total:  # otherwise they may be the caller's own words
-        values[total:] = np.argmax(tables[0 if classes is not None else int(wanted["table"][-1])])
-    coded = kernels().rans_encode(values, wanted, tables, classes)
+        values[total:] = np.argmax(tables[0 if contexts is not None else int(wanted["table"][-1])])
+    coded = kernels().rans_encode(values, wanted, tables, contexts)
     return {
         i: Segment(
             coded[int(row["offset"]) :][: int(row["length"])],
@@ -226,14 +226,14 @@ def _decode_rans(
     tables = _tables(model, stream)
     if tables is None:
         raise IntegrityError("a chunk is coded with a table that the file does not have")
-    classes = _classes(span, model, stream)
-    if classes is None and np.any(located["table"][which] >= len(tables)):
+    contexts = _contexts(span, model, stream)
+    if contexts is None and np.any(located["table"][which] >= len(tables)):
         raise IntegrityError("a chunk is coded with a table that the file does not have")
     wanted = np.zeros(len(which), SEGMENT)
     wanted["start"] = which * _values(span, model, stream)[1]
     for name in ("offset", "length", "count", "table"):
         wanted[name] = located[name][which]
-    kernels().rans_decode(span.coded, wanted, tables, classes, values)
+    kernels().rans_decode(span.coded, wanted, tables, contexts, values)
 
 
 def _escapes_per_chunk(span: Span, model: TensorModel) -> NDArray[np.int64]:

@@ -50,7 +50,7 @@ def test_every_dtype_and_preset(seeded: Seeded, dtype: str, preset: str) -> None
 def test_every_m_and_k(device: Device, top_bits: int, classes: int, seed: int) -> None:
     data = weights("BF16", (128, 160), spread=4)
     coded = code(lossless(top_bits, classes), TensorSpec("t", "BF16", (128, 160)), data)
-    assert (coded.model.classes is not None) == (classes > 1)
+    assert (coded.model.context_map is not None) == (classes > 1)
     assert coded.model.top_bits == top_bits
     assert_exact(Seeded(device, seed), coded, data)
 

@@ -23,7 +23,7 @@ def main_stream(model: TensorModel) -> str:
 def count_symbols(archive: ArchiveReader, head: CodedHead) -> NDArray[np.int64]:
     """Return counts of the main stream, shape (models, 256), a model being a context or a table."""
     model = head.model
-    groups = len(model.classes.tables) if model.classes else 1 << TABLE_BITS
+    groups = len(model.context_map.tables) if model.context_map else 1 << TABLE_BITS
     counts = np.zeros(groups * ALPHABET, np.int64)
     for chunk in range(model.chunks):  # one at a time: a block may have hundreds of values
         if model.is_exact:
@@ -58,8 +58,8 @@ def _symbols(
     value = (field >> field.dtype.type(layout.mantissa_bits - model.top_bits)).astype(np.int64)
     value &= (1 << (layout.exponent_bits + model.top_bits)) - 1
     symbols = _windowed(value, model.form)
-    if model.classes:
-        return symbols, _classes(head, chunk, len(symbols))
+    if model.context_map:
+        return symbols, _contexts(head, chunk, len(symbols))
     return symbols, _table_of(head, chunk, "symbol")
 
 
@@ -69,12 +69,12 @@ def _windowed(value: NDArray[np.int64], form: FloatFormat) -> NDArray[np.int64]:
     return np.where((symbol < 0) | (symbol >= form.escape_limit), escape, symbol)
 
 
-def _classes(head: CodedHead, chunk: int, count: int) -> NDArray[np.int64]:
+def _contexts(head: CodedHead, chunk: int, count: int) -> NDArray[np.int64]:
     """Return the context of each of the ``count`` symbols of a chunk."""
     span = Span(chunk * head.model.chunk_words, count, np.zeros(0, np.uint8))
     for stage in head.pipeline.stages:
         stage.prepare(span, head.model)
-    return span.streams["class"][:count].astype(np.int64)
+    return span.streams["context"][:count].astype(np.int64)
 
 
 def _table_of(head: CodedHead, chunk: int, stream: str) -> NDArray[np.int64]:

@@ -78,7 +78,7 @@ static uint32_t groups_of(const uw_segment *segment)
 /* Decodes one segment, or two where there are two of equal length: one[1] may be NULL. Returns how many were
  * decoded, or 0 for damage. */
 static uint32_t decode_next(table_set *set, const uint8_t *coded, const uw_segment *const one[2],
-                            const uw_classes classes[2], uint8_t *const out[2])
+                            const uw_contexts contexts[2], uint8_t *const out[2])
 {
     const uint32_t groups = groups_of(one[0]);
     const uw_slot *table[2] = {table_set_get(set, one[0]->table), NULL};
@@ -88,31 +88,31 @@ static uint32_t decode_next(table_set *set, const uint8_t *coded, const uw_segme
         (table[1] = table_set_get(set, one[1]->table)) != NULL) {
         const uint8_t *segment[2] = {coded + one[0]->offset, coded + one[1]->offset};
         const size_t length[2] = {one[0]->length, one[1]->length};
-        return active->rans_decode_pair(segment, length, groups, table, classes, out) ? 0 : 2;
+        return active->rans_decode_pair(segment, length, groups, table, contexts, out) ? 0 : 2;
     }
-    return active->rans_decode(coded + one[0]->offset, one[0]->length, groups, table[0], classes[0], out[0])
+    return active->rans_decode(coded + one[0]->offset, one[0]->length, groups, table[0], contexts[0], out[0])
                ? 0
                : 1;
 }
 
 /* Decodes rANS segments into `out`, which has room up to the end of each segment's last group.
- * `class_of` (a byte for every 2^class_shift symbols, padded likewise, each below `tables`) selects a
+ * `context_of` (a byte for every 2^context_shift symbols, padded likewise, each below `tables`) selects a
  * table per symbol; NULL takes the segment's own table. `room` is for UW_SLOTS words per table.
  * Returns 0, or 1 + the index of the first damaged segment. */
 UW_EXPORT int64_t uw_rans_decode(const uint8_t *coded, const uw_segment *segments, uint32_t count,
                                  const uint16_t *frequencies, uint32_t tables,
-                                 const uint8_t *class_of, uint32_t class_shift, uint32_t *room,
+                                 const uint8_t *context_of, uint32_t context_shift, uint32_t *room,
                                  uint8_t *out)
 {
-    const uw_classes classes = {class_of, class_shift};
+    const uw_contexts contexts = {context_of, context_shift};
     table_set set;
     int64_t status = 0;
-    if (table_set_open(&set, frequencies, tables, class_of != NULL, UW_SLOTS, uw_decoding_table, room))
+    if (table_set_open(&set, frequencies, tables, context_of != NULL, UW_SLOTS, uw_decoding_table, room))
         status = -1;
     for (uint32_t i = 0; i < count && status == 0;) {
         const uw_segment *one = &segments[i], *two = i + 1 < count ? one + 1 : NULL;
         const uint64_t second = two ? two->start : one->start;
-        const uw_classes part[2] = {uw_classes_at(classes, one->start), uw_classes_at(classes, second)};
+        const uw_contexts part[2] = {uw_contexts_at(contexts, one->start), uw_contexts_at(contexts, second)};
         const uint32_t done = decode_next(&set, coded, (const uw_segment *[]){one, two}, part,
                                           (uint8_t *[]){out + one->start, out + second});
         status = done ? 0 : 1 + (int64_t)i;
@@ -140,13 +140,13 @@ static int64_t place(uw_segment *segment, const uint8_t *start, const uint8_t *e
  * Returns the bytes used, or -1 when a symbol has no frequency or memory is short. */
 UW_EXPORT int64_t uw_rans_encode(const uint8_t *symbols, uw_segment *segments, uint32_t count,
                                  const uint16_t *frequencies, uint32_t tables,
-                                 const uint8_t *class_of, uint32_t class_shift, uint32_t *room,
+                                 const uint8_t *context_of, uint32_t context_shift, uint32_t *room,
                                  uint8_t *out)
 {
-    const uw_classes classes = {class_of, class_shift};
+    const uw_contexts contexts = {context_of, context_shift};
     table_set set;
     int64_t used = 0;
-    if (table_set_open(&set, frequencies, tables, class_of != NULL, UW_STEPS, uw_encoding_table, room))
+    if (table_set_open(&set, frequencies, tables, context_of != NULL, UW_STEPS, uw_encoding_table, room))
         used = -1;
     for (uint32_t i = 0; i < count && used >= 0;) {
         const uint32_t groups = groups_of(&segments[i]);
@@ -154,12 +154,12 @@ UW_EXPORT int64_t uw_rans_encode(const uint8_t *symbols, uw_segment *segments, u
         const size_t most = UW_STATE_BYTES + 2 * (size_t)groups * UW_GROUP;
         const uw_step *table[2] = {NULL, NULL};
         const uint8_t *values[2];
-        uw_classes part[2];
+        uw_contexts part[2];
         uint8_t *start[2] = {NULL, NULL}, *end[2];
         for (int k = 0; k <= two; k++) {
             table[k] = table_set_get(&set, segments[i + (uint32_t)k].table);
             values[k] = symbols + segments[i + (uint32_t)k].start;
-            part[k] = uw_classes_at(classes, segments[i + (uint32_t)k].start);
+            part[k] = uw_contexts_at(contexts, segments[i + (uint32_t)k].start);
             end[k] = out + used + (size_t)(k + 1) * most;
         }
         if (two && table[0] && table[1])
@@ -231,15 +231,15 @@ UW_EXPORT int64_t uw_split16(const uint16_t *words, uint64_t count, uint64_t chu
  * as a pair, any other chunk alone. Returns 0, 1 + the index of a damaged chunk, or
  * UW_DECLINED when the parts have to be decoded one by one. `room` is as for uw_rans_decode. */
 UW_EXPORT int64_t uw_decode16(const uint8_t *coded, const uw_chunk16 *chunks, uint32_t count,
-                              const uint16_t *frequencies, uint32_t tables, const uint8_t *class_of,
+                              const uint16_t *frequencies, uint32_t tables, const uint8_t *context_of,
                               uint32_t *room, const uw_float *format, uint16_t *words)
 {
-    const uw_classes classes = {class_of, 0};
+    const uw_contexts contexts = {context_of, 0};
     table_set set;
     int64_t status = 0;
     if (!active->decode16)
         return UW_DECLINED;
-    if (table_set_open(&set, frequencies, tables, class_of != NULL, UW_SLOTS, uw_decoding_table, room))
+    if (table_set_open(&set, frequencies, tables, context_of != NULL, UW_SLOTS, uw_decoding_table, room))
         status = UW_DECLINED;
     for (uint32_t i = 0; i < count && status == 0;) {
         const int two = i + 1 < count && chunks[i].symbol.count == chunks[i + 1].symbol.count;
@@ -247,7 +247,7 @@ UW_EXPORT int64_t uw_decode16(const uint8_t *coded, const uw_chunk16 *chunks, ui
         const uint64_t start[2] = {pair[0]->symbol.start, pair[1]->symbol.start};
         const uw_slot *table[2] = {table_set_get(&set, pair[0]->symbol.table),
                                    table_set_get(&set, pair[1]->symbol.table)};
-        const uw_classes part[2] = {uw_classes_at(classes, start[0]), uw_classes_at(classes, start[1])};
+        const uw_contexts part[2] = {uw_contexts_at(contexts, start[0]), uw_contexts_at(contexts, start[1])};
         uint16_t *const out[2] = {words + start[0], words + start[1]};
         int result = -1;
         if (table[0] && table[1])
@@ -319,7 +319,7 @@ UW_EXPORT int64_t uw_decode_levels(const uint8_t *coded, const uw_level_chunk *c
                                    uint8_t *symbols, uint8_t *words)
 {
     const size_t size = levels->dtype == UW_F32 ? 4 : 2;
-    const uw_classes none[2] = {{NULL, 0}, {NULL, 0}};
+    const uw_contexts none[2] = {{NULL, 0}, {NULL, 0}};
     uint8_t *const out[2] = {symbols, symbols + most};
     table_set set;
     int64_t status = 0;

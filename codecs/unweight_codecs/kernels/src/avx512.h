@@ -12,26 +12,26 @@
 
 /* rANS: avx512_decode.c, avx512_encode.c. */
 int uw_avx512_decode(const uint8_t *segment, size_t length, uint32_t groups, const uw_slot *table,
-                     uw_classes classes, uint8_t *out);
+                     uw_contexts contexts, uint8_t *out);
 int uw_avx512_decode_pair(const uint8_t *const segment[2], const size_t length[2], uint32_t groups,
-                          const uw_slot *const table[2], const uw_classes classes[2],
+                          const uw_slot *const table[2], const uw_contexts contexts[2],
                           uint8_t *const out[2]);
 int uw_avx512_decode16(const uint8_t *coded, const uw_chunk16 *const *chunk, int chunks,
-                       const uw_slot *const *table, const uw_classes *classes,
+                       const uw_slot *const *table, const uw_contexts *contexts,
                        const uw_float *format, uint16_t *const *out);
 uint8_t *uw_avx512_encode(const uint8_t *symbols, uint32_t groups, const uw_step *table,
-                          uw_classes classes, uint8_t *end);
+                          uw_contexts contexts, uint8_t *end);
 void uw_avx512_encode_pair(const uint8_t *const symbols[2], uint32_t groups,
-                           const uw_step *const table[2], const uw_classes classes[2],
+                           const uw_step *const table[2], const uw_contexts contexts[2],
                            uint8_t *const end[2], uint8_t *start[2]);
 
-/* The classes of 64 symbols, a byte each: half 0 or 1 of a group. */
-UW_TARGET UW_INLINE __m512i class_bytes_of(uw_classes classes, int half)
+/* The contexts of 64 symbols, a byte each: half 0 or 1 of a group. */
+UW_TARGET UW_INLINE __m512i context_bytes_of(uw_contexts contexts, int half)
 {
-    if (classes.shift == 0)
-        return _mm512_loadu_si512(classes.of + 64 * half);
-    __m256i first = _mm256_set1_epi8((char)classes.of[2 * half]);
-    __m256i second = _mm256_set1_epi8((char)classes.of[2 * half + 1]);
+    if (contexts.shift == 0)
+        return _mm512_loadu_si512(contexts.of + 64 * half);
+    __m256i first = _mm256_set1_epi8((char)contexts.of[2 * half]);
+    __m256i second = _mm256_set1_epi8((char)contexts.of[2 * half + 1]);
     return _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
 }
 

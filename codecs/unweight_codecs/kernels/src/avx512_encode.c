@@ -8,7 +8,7 @@ typedef struct {
     __m512 reciprocal;
 } step16;
 
-/* Alphabets of up to 64 symbols lie in four registers each, larger ones and classes are gathered. */
+/* Alphabets of up to 64 symbols lie in four registers each, larger ones and contexts are gathered. */
 typedef struct {
     const uw_step *table;
     __m512i entry[4];
@@ -32,14 +32,14 @@ UW_TARGET UW_INLINE __m512i lookup64(const __m512i table[4], __m512i index, __mm
     return _mm512_mask_mov_epi32(low, upper, high);
 }
 
-UW_TARGET UW_INLINE step16 find_steps(const step_table *t, __m512i symbols, __m512i classes, const int small)
+UW_TARGET UW_INLINE step16 find_steps(const step_table *t, __m512i symbols, __m512i contexts, const int small)
 {
     if (small) {
         __mmask16 upper = _mm512_test_epi32_mask(symbols, _mm512_set1_epi32(32));
         return (step16){lookup64(t->entry, symbols, upper),
                         _mm512_castsi512_ps(lookup64(t->reciprocal, symbols, upper))};
     }
-    __m512i index = _mm512_add_epi32(symbols, _mm512_mullo_epi32(classes, _mm512_set1_epi32(UW_STEPS)));
+    __m512i index = _mm512_add_epi32(symbols, _mm512_mullo_epi32(contexts, _mm512_set1_epi32(UW_STEPS)));
     return (step16){_mm512_i32gather_epi32(index, t->table, 4),
                     _mm512_i32gather_ps(index, t->table + UW_RECIPROCALS, 4)};
 }
@@ -91,17 +91,17 @@ typedef struct {
 
 /* Encodes the symbols of one step of all lanes: byte `step` of each lane's four. */
 UW_TARGET UW_INLINE void encode_lanes(encoder *e, const step_table *t, const uint8_t *symbols,
-                                      uw_classes classes, const int small, uint32_t step)
+                                      uw_contexts contexts, const int small, uint32_t step)
 {
-    __m512i class_low = _mm512_setzero_si512(), class_high = class_low;
-    if (!small && classes.of) {
-        class_low = byte_of(class_bytes_of(classes, 0), step);
-        class_high = byte_of(class_bytes_of(classes, 1), step);
+    __m512i context_low = _mm512_setzero_si512(), context_high = context_low;
+    if (!small && contexts.of) {
+        context_low = byte_of(context_bytes_of(contexts, 0), step);
+        context_high = byte_of(context_bytes_of(contexts, 1), step);
     }
     __m512i high = byte_of(_mm512_loadu_si512(symbols + 64), step);
     __m512i low = byte_of(_mm512_loadu_si512(symbols), step);
-    const step16 low_step = find_steps(t, low, class_low, small);
-    const step16 high_step = find_steps(t, high, class_high, small);
+    const step16 low_step = find_steps(t, low, context_low, small);
+    const step16 high_step = find_steps(t, high, context_high, small);
     __mmask16 low_full, high_full;
     __m256i low_words = full_words(low_step, e->low, &low_full, &e->valid);
     __m256i high_words = full_words(high_step, e->high, &high_full, &e->valid);
@@ -116,7 +116,7 @@ UW_TARGET UW_INLINE void encode_lanes(encoder *e, const step_table *t, const uin
 }
 
 UW_TARGET UW_INLINE void rans_encode_of(const uint8_t *const *symbols, const int chunks, uint32_t groups,
-                                        const uw_step *const *table, const uw_classes *classes,
+                                        const uw_step *const *table, const uw_contexts *contexts,
                                         const int small, uint8_t *const *end, uint8_t **start)
 {
     const __m512i first = _mm512_set1_epi32(UW_STATE_LOW);
@@ -135,7 +135,7 @@ UW_TARGET UW_INLINE void rans_encode_of(const uint8_t *const *symbols, const int
         for (uint32_t step = 4; step-- > 0;)
 #pragma GCC unroll 2
             for (int c = 0; c < chunks; c++)
-                encode_lanes(&e[c], &t[c], symbols[c] + at, uw_classes_at(classes[c], at), small, step);
+                encode_lanes(&e[c], &t[c], symbols[c] + at, uw_contexts_at(contexts[c], at), small, step);
     }
     for (int c = 0; c < chunks; c++) {
         start[c] = e[c].end - UW_STATE_BYTES;
@@ -148,24 +148,24 @@ UW_TARGET UW_INLINE void rans_encode_of(const uint8_t *const *symbols, const int
 }
 
 UW_TARGET uint8_t *uw_avx512_encode(const uint8_t *symbols, uint32_t groups, const uw_step *table,
-                                      uw_classes classes, uint8_t *end)
+                                      uw_contexts contexts, uint8_t *end)
 {
     uint8_t *start;
-    if (!classes.of && table[UW_USED] <= 64)
-        rans_encode_of(&symbols, 1, groups, &table, &classes, 1, &end, &start);
+    if (!contexts.of && table[UW_USED] <= 64)
+        rans_encode_of(&symbols, 1, groups, &table, &contexts, 1, &end, &start);
     else
-        rans_encode_of(&symbols, 1, groups, &table, &classes, 0, &end, &start);
+        rans_encode_of(&symbols, 1, groups, &table, &contexts, 0, &end, &start);
     return start;
 }
 
 /* The steps of a chunk depend on each other; a second chunk fills the gaps. */
 UW_TARGET void uw_avx512_encode_pair(const uint8_t *const symbols[2], uint32_t groups,
-                                       const uw_step *const table[2], const uw_classes classes[2],
+                                       const uw_step *const table[2], const uw_contexts contexts[2],
                                        uint8_t *const end[2], uint8_t *start[2])
 {
-    if (!classes[0].of && table[0][UW_USED] <= 64 && table[1][UW_USED] <= 64)
-        rans_encode_of(symbols, 2, groups, table, classes, 1, end, start);
+    if (!contexts[0].of && table[0][UW_USED] <= 64 && table[1][UW_USED] <= 64)
+        rans_encode_of(symbols, 2, groups, table, contexts, 1, end, start);
     else
-        rans_encode_of(symbols, 2, groups, table, classes, 0, end, start);
+        rans_encode_of(symbols, 2, groups, table, contexts, 0, end, start);
 }
 #endif

@@ -20,7 +20,7 @@
 enum {
     UW_LANES = 32,           /* interleaved rANS states of a chunk */
     UW_GROUP = 128,          /* symbols per four steps of all lanes: the unit of ordering */
-    UW_RUN_BITS = 5,         /* a class may hold for 32 symbols */
+    UW_RUN_BITS = 5,         /* a context may hold for 32 symbols */
     UW_PROB_BITS = 12,       /* frequencies of a table sum to 4096 */
     UW_SLOTS = 1 << UW_PROB_BITS,
     UW_STATE_LOW = 1 << 16,  /* states live in [2^16, 2^32) */
@@ -46,14 +46,14 @@ typedef struct {
 typedef struct {
     const uint8_t *of;
     uint32_t shift;
-} uw_classes;
+} uw_contexts;
 
-/* The classes from symbol `at` on, a multiple of UW_GROUP. */
-UW_INLINE uw_classes uw_classes_at(uw_classes classes, size_t at)
+/* The contexts from symbol `at` on, a multiple of UW_GROUP. */
+UW_INLINE uw_contexts uw_contexts_at(uw_contexts contexts, size_t at)
 {
-    if (classes.of)
-        classes.of += at >> classes.shift;
-    return classes;
+    if (contexts.of)
+        contexts.of += at >> contexts.shift;
+    return contexts;
 }
 
 /* Dtypes of the error-bounded mode. */
@@ -123,17 +123,17 @@ enum {
 typedef struct {
     const char *name;
     int (*rans_decode)(const uint8_t *segment, size_t length, uint32_t groups, const uw_slot *table,
-                       uw_classes classes, uint8_t *out);
+                       uw_contexts contexts, uint8_t *out);
     /* Two segments at once, to hide latency. NULL where it does not pay. */
     int (*rans_decode_pair)(const uint8_t *const segment[2], const size_t length[2], uint32_t groups,
-                            const uw_slot *const table[2], const uw_classes classes[2],
+                            const uw_slot *const table[2], const uw_contexts contexts[2],
                             uint8_t *const out[2]);
     /* Writes backwards from `end`; returns the first byte written, NULL on a symbol without frequency. */
     uint8_t *(*rans_encode)(const uint8_t *symbols, uint32_t groups, const uw_step *table,
-                            uw_classes classes, uint8_t *end);
+                            uw_contexts contexts, uint8_t *end);
     /* Two chunks at once; start[i] is as rans_encode returns it. NULL where it does not pay. */
     void (*rans_encode_pair)(const uint8_t *const symbols[2], uint32_t groups,
-                             const uw_step *const table[2], const uw_classes classes[2],
+                             const uw_step *const table[2], const uw_contexts contexts[2],
                              uint8_t *const end[2], uint8_t *start[2]);
     /* Symbols and raw planes of `count` words, 64 words at a time: see planes.inc.h. */
     void (*split)(const uint8_t *words, size_t count, const uw_float *format, uint8_t *symbols,
@@ -146,7 +146,7 @@ typedef struct {
     /* Words of one chunk of 16-bit floats, or of two equally long ones, straight from their coded
      * parts. UW_UNFUSED asks for the way through the parts; NULL where there is no such kernel. */
     int (*decode16)(const uint8_t *coded, const uw_chunk16 *const *chunk, int chunks,
-                    const uw_slot *const *table, const uw_classes *classes,
+                    const uw_slot *const *table, const uw_contexts *contexts,
                     const uw_float *format, uint16_t *const *out);
     /* Symbols, low byte plane, packed top plane and escapes of 16-bit floats in one pass; returns the
      * number of escapes. All outputs have 64 bytes to spare. NULL where there is no such kernel. */
@@ -176,7 +176,7 @@ extern const uw_kernel uw_avx512;
 int uw_decoding_table(const uint16_t *frequencies, uw_slot *table);
 int uw_encoding_table(const uint16_t *frequencies, uw_step *table);
 int uw_rans_decode_groups(const uint8_t *words, const uint8_t *end, uint32_t groups,
-                          const uw_slot *table, uw_classes classes, uint32_t states[UW_LANES],
+                          const uw_slot *table, uw_contexts contexts, uint32_t states[UW_LANES],
                           uint8_t *out);
 /* Puts the exponents of escaped symbols into `words`. Returns how many escapes the symbols hold;
  * more than `escape_count` means damage, and the surplus words are left alone. */
