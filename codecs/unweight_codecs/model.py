@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.operands import Bytes, FloatFormat, Frequencies, LevelForm, LowRank
+from unweight_codecs.kernels.operands import Bytes, FloatSplit, Frequencies, LevelForm, LowRank
 from unweight_codecs.layouts import WordLayout
 from unweight_codecs.tensor_spec import TensorSpec
 
@@ -121,10 +121,10 @@ class TensorModel:
         return self.layout.word_bytes if self.bounded else self.form.escape_bytes
 
     @property
-    def form(self) -> FloatFormat:
+    def form(self) -> FloatSplit:
         """The split of float words into symbols and raw bits."""
         layout = self.layout
-        return FloatFormat(
+        return FloatSplit(
             layout.word_bytes,
             layout.exponent_bits,
             layout.mantissa_bits,

@@ -26,11 +26,11 @@ from unweight_codecs.kernels import library, native, native_levels
 from unweight_codecs.kernels.native import NativeKernels
 from unweight_codecs.kernels.operands import (
     ALPHABET,
-    RUN,
+    CONTEXT_RUN,
     SEGMENT,
     Bytes,
     Contexts,
-    FloatFormat,
+    FloatSplit,
     Frequencies,
     padded,
 )
@@ -122,13 +122,13 @@ def zero_points(kernel: NativeKernels) -> None:
         assert kernel.zero_points(halves, 2, 7, 16).max() < 16
 
 
-def forms() -> Iterator[FloatFormat]:
+def forms() -> Iterator[FloatSplit]:
     """Return every split of every float dtype."""
     for dtype in DTYPES.values():
         if dtype.exponent_bits and dtype.components == 1:
             for m in range(min(3, dtype.mantissa_bits) + 1):
                 window = 15 if dtype.exponent_bits > 4 else 16
-                yield FloatFormat(
+                yield FloatSplit(
                     dtype.bits // 8, dtype.exponent_bits, dtype.mantissa_bits, m, 0, window
                 )
 
@@ -189,7 +189,7 @@ def rans(kernel: NativeKernels) -> None:
     """Segments of every kind, whole, cut short, and random bytes in their place."""
     for alphabet in (1, 2, 16, 31, 64, 65, 256):
         for lengths in ((1,), (128,), (129,), (1000,), (5000,), (1000, 1000), (4096, 4096, 77)):
-            for contexts, run in ((None, 1), (5, 1), (5, RUN)):
+            for contexts, run in ((None, 1), (5, 1), (5, CONTEXT_RUN)):
                 print(alphabet, lengths, contexts, run)
                 frequencies = copied(tables(contexts or 1, alphabet))
                 segments = np.zeros(len(lengths), SEGMENT)

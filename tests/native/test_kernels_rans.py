@@ -12,8 +12,8 @@ from unweight_codecs.errors import IntegrityError, UnweightError
 from unweight_codecs.kernels.native import NativeKernels
 from unweight_codecs.kernels.operands import (
     ALPHABET,
+    CONTEXT_RUN,
     GROUP,
-    RUN,
     SEGMENT,
     SLOTS,
     Bytes,
@@ -100,7 +100,10 @@ def cases() -> list[Case]:
     return found + [
         Case(alphabet, "skewed", lengths, run)
         for alphabet in ALPHABETS
-        for run, lengths in ((1, LENGTHS["mixed"]), *((RUN, some) for some in LENGTHS.values()))
+        for run, lengths in (
+            (1, LENGTHS["mixed"]),
+            *((CONTEXT_RUN, some) for some in LENGTHS.values()),
+        )
     ]
 
 
@@ -127,7 +130,7 @@ def test_encoding_and_decoding(native_kernel: NativeKernels, case: Case) -> None
     check_parity(native_kernel, case)
 
 
-@pytest.mark.parametrize("run", [0, 1, RUN])
+@pytest.mark.parametrize("run", [0, 1, CONTEXT_RUN])
 @pytest.mark.parametrize("alphabet", [16, 256])
 def test_whole_chunks(native_kernel: NativeKernels, alphabet: int, run: int) -> None:
     check_parity(native_kernel, Case(alphabet, "skewed", WHOLE_CHUNKS, run))
@@ -136,10 +139,10 @@ def test_whole_chunks(native_kernel: NativeKernels, alphabet: int, run: int) -> 
 def test_a_context_for_a_run_is_the_context_of_each_of_its_symbols(
     native_kernel: NativeKernels,
 ) -> None:
-    case = Case(31, "skewed", LENGTHS["mixed"], RUN)
+    case = Case(31, "skewed", LENGTHS["mixed"], CONTEXT_RUN)
     symbols, contexts = case.symbols()
     assert contexts
-    each = Contexts(contexts.of.repeat(RUN))
+    each = Contexts(contexts.of.repeat(CONTEXT_RUN))
     for kernel in (native_kernel, REFERENCE):
         by_run, one_by_one = (
             kernel.rans_encode(symbols, case.segments(), case.tables(), chosen)

@@ -17,7 +17,7 @@ from unweight_codecs.kernels.operands import (
     SEGMENT,
     Bytes,
     Contexts,
-    FloatFormat,
+    FloatSplit,
     Frequencies,
     padded,
 )
@@ -56,7 +56,7 @@ def _contexts(contexts: Contexts | None) -> tuple[int | None, int]:
     )
 
 
-def _format(value: FloatFormat) -> _Float:
+def _format(value: FloatSplit) -> _Float:
     return _Float(
         value.word_bytes,
         value.exponent_bits,
@@ -137,7 +137,7 @@ class NativeKernels(NativeLevels):
             raise IntegrityError("a frequency table does not sum to 4096")
         return tables, at + used
 
-    def split(self, words: Bytes, count: int, form: FloatFormat) -> tuple[Bytes, Bytes, Bytes]:
+    def split(self, words: Bytes, count: int, form: FloatSplit) -> tuple[Bytes, Bytes, Bytes]:
         """Split ``count`` words into padded symbols, byte planes (planes, count) and top values."""
         symbols = buffers.empty(padded(count))
         symbols[count:] = 0
@@ -150,7 +150,7 @@ class NativeKernels(NativeLevels):
         return symbols, planes, top
 
     def split16(
-        self, words: Bytes, count: int, chunk_words: int, form: FloatFormat
+        self, words: Bytes, count: int, chunk_words: int, form: FloatSplit
     ) -> tuple[Bytes, Bytes, Bytes, Bytes, NDArray[np.uint64]] | None:
         """Split 16-bit floats in one pass; None where there is no such kernel.
 
@@ -171,7 +171,7 @@ class NativeKernels(NativeLevels):
             return None
         return symbols[:-_SPARE], low[:-_SPARE], top[:top_bytes], escapes[:used], counts
 
-    def collect_escapes(self, words: Bytes, symbols: Bytes, count: int, form: FloatFormat) -> Bytes:
+    def collect_escapes(self, words: Bytes, symbols: Bytes, count: int, form: FloatSplit) -> Bytes:
         """Return the exponents of the escaped ones among ``count`` words, as bytes."""
         out = buffers.empty(count * form.escape_bytes)
         used = self._library.uw_collect_escapes(
@@ -189,7 +189,7 @@ class NativeKernels(NativeLevels):
         planes: Sequence[Bytes],
         top: Bytes,
         count: int,
-        form: FloatFormat,
+        form: FloatSplit,
         words: Bytes,
     ) -> None:
         """Undo ``split``; escaped words get their exponents from ``patch``."""
@@ -200,7 +200,7 @@ class NativeKernels(NativeLevels):
         )  # fmt: skip
 
     def patch(
-        self, symbols: Bytes, count: int, form: FloatFormat, escapes: Bytes, words: Bytes
+        self, symbols: Bytes, count: int, form: FloatSplit, escapes: Bytes, words: Bytes
     ) -> None:
         """Put escaped exponents into ``words``; the escapes must fit the symbols exactly."""
         status = self._library.uw_patch(
@@ -294,7 +294,7 @@ class NativeKernels(NativeLevels):
         chunks: NDArray[np.void],
         frequencies: Frequencies,
         contexts: Bytes | None,
-        form: FloatFormat,
+        form: FloatSplit,
         words: NDArray[np.uint16],
     ) -> bool:
         """Decode chunks of 16-bit floats straight to words; False when the kernel declines them."""

@@ -15,12 +15,12 @@ Frequencies = NDArray[np.uint16]  # shape (tables, 256); each row sums to 4096, 
 
 LANES = 32
 GROUP = 128
-RUN = 32
+CONTEXT_RUN = 32
 PROBABILITY_BITS = 12
 SLOTS = 1 << PROBABILITY_BITS
 STATE_LOW = 1 << 16
 ALPHABET = 256
-SAMPLED_BLOCKS = 4
+SAMPLING_STRIDE = 4  # one in so many stretches of words, or of blocks, is counted
 
 # Mirrors uw_segment of kernels/src/unweight.h.
 SEGMENT = np.dtype(
@@ -41,7 +41,7 @@ def padded(count: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class FloatFormat:
+class FloatSplit:
     """How a float word splits into a symbol and raw bits (see ``specs/planes.md``).
 
     Attributes:
@@ -136,7 +136,7 @@ class Contexts:
 
     Attributes:
         of: A table's index for every ``run`` symbols, padded to whole groups of symbols.
-        run: 1, or ``RUN`` where neighbours share a context.
+        run: 1, or ``CONTEXT_RUN`` where neighbours share a context.
     """
 
     of: Bytes

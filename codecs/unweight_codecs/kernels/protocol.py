@@ -18,7 +18,7 @@ class Kernels(Protocol):
     ) -> NDArray[np.uint32]:
         """Count the values of the ``bits`` (at most 14) bits above bit ``shift`` of each word.
 
-        With ``block`` only one in ``SAMPLED_BLOCKS`` blocks of so many words is counted, the first
+        With ``block`` only one in ``SAMPLING_STRIDE`` blocks of so many words is counted, the first
         one included.
         """
         ...

@@ -12,7 +12,7 @@ from unweight_codecs.kernels.operands import (
     ALPHABET,
     LANES,
     PROBABILITY_BITS,
-    SAMPLED_BLOCKS,
+    SAMPLING_STRIDE,
     SLOTS,
     STATE_LOW,
     Bytes,
@@ -54,7 +54,7 @@ class ReferenceKernels:
     ) -> NDArray[np.uint32]:
         """Count with ``numpy.bincount``."""
         if block:
-            starts = range(0, words.size, SAMPLED_BLOCKS * block)
+            starts = range(0, words.size, SAMPLING_STRIDE * block)
             parts = [words[start : start + block] for start in starts]
             words = np.concatenate(parts) if parts else words
         unsigned = words.view(f"<u{words.dtype.itemsize}")

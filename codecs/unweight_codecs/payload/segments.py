@@ -13,7 +13,7 @@ from unweight_codecs.kernels.operands import (
     SEGMENT,
     Bytes,
     Contexts,
-    FloatFormat,
+    FloatSplit,
     Frequencies,
     padded,
 )
@@ -142,7 +142,7 @@ def check_raw(located: NDArray[np.void], bits: int) -> None:
         raise IntegrityError("a raw segment has a wrong length")
 
 
-def check_escapes(escapes: Bytes, form: FloatFormat) -> None:
+def check_escapes(escapes: Bytes, form: FloatSplit) -> None:
     """Raise IntegrityError unless every escape is an exponent of a format that has escapes."""
     exponents = 1 << form.exponent_bits
     values = escapes.view("<u2") if form.escape_bytes > 1 else escapes

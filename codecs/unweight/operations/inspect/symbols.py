@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from unweight.archive import ArchiveReader
 from unweight.archive.reader import CodedHead
-from unweight_codecs.kernels.operands import ALPHABET, Bytes, FloatFormat
+from unweight_codecs.kernels.operands import ALPHABET, Bytes, FloatSplit
 from unweight_codecs.layouts import streams_of
 from unweight_codecs.model import TensorModel
 from unweight_codecs.payload.directory import LENGTH_BITS, TABLE_BITS
@@ -63,7 +63,7 @@ def _symbols(
     return symbols, _table_of(head, chunk, "symbol")
 
 
-def _windowed(value: NDArray[np.int64], form: FloatFormat) -> NDArray[np.int64]:
+def _windowed(value: NDArray[np.int64], form: FloatSplit) -> NDArray[np.int64]:
     symbol = value - (form.base << form.top_bits)
     escape = form.escape_limit | value & ((1 << form.top_bits) - 1)
     return np.where((symbol < 0) | (symbol >= form.escape_limit), escape, symbol)
