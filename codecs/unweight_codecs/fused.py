@@ -7,9 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.native import CHUNK16, NativeKernels
-from unweight_codecs.kernels.native_levels import LEVEL_CHUNK
-from unweight_codecs.kernels.operands import Bytes
+from unweight_codecs.kernels.operands import CHUNK16, LEVEL_CHUNK, Bytes
+from unweight_codecs.kernels.protocol import Kernels
 from unweight_codecs.model import TensorModel
 from unweight_codecs.payload import segments
 from unweight_codecs.payload.pack import locate
@@ -19,18 +18,18 @@ from unweight_codecs.span import Span
 _NO_BYTES = np.zeros(0, np.uint8)
 
 
-def split(span: Span, model: TensorModel, native: NativeKernels) -> None:
+def split(span: Span, model: TensorModel, native: Kernels) -> None:
     """Do what ``outlier`` and ``grid`` do: words → symbols, planes, top and escapes."""
     form = model.form
     if form.word_bytes == 2 and "top" not in model.coders:
         parts = native.split16(span.words, span.count, model.chunk_words, form)
         if parts:
-            symbols, low, top, span.streams["escape"], span.escape_counts = parts
-            span.streams["symbol"] = symbols
+            span.streams |= {"symbol": parts.symbols, "escape": parts.escapes}
+            span.escape_counts = parts.escape_counts
             if form.raw_bits >= 8:
-                span.streams["plane0"] = low
+                span.streams["plane0"] = parts.low
             if form.raw_bits % 8:
-                span.packed["top"] = top
+                span.packed["top"] = parts.top
             return
     symbols, planes, top = native.split(span.words, span.count, form)
     span.streams["symbol"] = symbols
@@ -41,7 +40,7 @@ def split(span: Span, model: TensorModel, native: NativeKernels) -> None:
     span.streams["escape"] = native.collect_escapes(span.words, symbols, span.count, form)
 
 
-def decode(span: Span, model: TensorModel, native: NativeKernels) -> bool:
+def decode(span: Span, model: TensorModel, native: Kernels) -> bool:
     """Decode a span of floats; False where only the stages can."""
     located = locate(span, model)
     if model.bounded:
@@ -52,7 +51,7 @@ def decode(span: Span, model: TensorModel, native: NativeKernels) -> bool:
 
 
 def _decode_parts(
-    span: Span, model: TensorModel, located: NDArray[np.void], native: NativeKernels
+    span: Span, model: TensorModel, located: NDArray[np.void], native: Kernels
 ) -> None:
     """Decode floats of any size; raw planes are read where they lie in the coded bytes."""
     form, streams = model.form, model.streams()
@@ -79,7 +78,7 @@ def _decode_parts(
 
 
 def _values(
-    span: Span, stream: str, bits: int, segment: np.void, first: int, native: NativeKernels
+    span: Span, stream: str, bits: int, segment: np.void, first: int, native: Kernels
 ) -> Bytes:
     """Return the values of one stream of the chunk that starts at word ``first``."""
     count = int(segment["count"])
@@ -89,9 +88,7 @@ def _values(
     return data if bits == BYTE else native.unpack_bits(data, count, bits)
 
 
-def decode16(
-    span: Span, model: TensorModel, located: NDArray[np.void], native: NativeKernels
-) -> bool:
+def decode16(span: Span, model: TensorModel, located: NDArray[np.void], native: Kernels) -> bool:
     """Decode a span of 16-bit floats in one pass; False when some chunk needs the general way."""
     form = model.form
     tables = model.context_map.tables if model.context_map else model.tables.get("symbol")
@@ -111,12 +108,12 @@ def decode16(
         chunks["plane"][:, position] = located["offset"][:, k]
     chunks["escape"] = located["offset"][:, -1]
     chunks["escape_count"] = located["length"][:, -1]
-    words = span.words.view("<u2")
-    return native.decode16(span.coded, chunks, tables, span.streams.get("context"), form, words)
+    contexts = span.streams.get("context")
+    return native.decode16(span.coded, chunks, tables, contexts, form, span.words)
 
 
 def decode_levels(
-    span: Span, model: TensorModel, located: NDArray[np.void], native: NativeKernels
+    span: Span, model: TensorModel, located: NDArray[np.void], native: Kernels
 ) -> bool:
     """Decode a span of words on levels; False where a stream is not coded as is usual."""
     bounded, tables, size = model.on_levels, model.tables.get("symbol"), model.layout.word_bytes
@@ -130,13 +127,13 @@ def decode_levels(
     if bounded.form.low_bits:
         segments.check_raw(located[:, 1], bounded.form.low_bits)
         chunks["low"] = located["offset"][:, 1]
-    chunks["kept"] = located["offset"][:, -1]
-    chunks["kept_count"] = located["length"][:, -1] // size
+    chunks["escape"] = located["offset"][:, -1]
+    chunks["escape_count"] = located["length"][:, -1] // size
     chunks["step"] = bounded.steps[span.first_word // model.chunk_words :][: len(located)]
-    native.decode_levels(
-        span.coded, chunks, tables, bounded.form, model.spec.dtype, span.prediction, span.words
+    dtype = model.spec.dtype
+    return native.decode_levels(
+        span.coded, chunks, tables, bounded.form, dtype, span.prediction, span.words
     )
-    return True
 
 
 def _locate_symbols(

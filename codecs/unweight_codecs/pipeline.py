@@ -13,8 +13,8 @@ from unweight_codecs.codec import SLOTS_IN_ORDER, Stage, TensorView
 from unweight_codecs.errors import IntegrityError, UsageError
 from unweight_codecs.exact.bit_exact import BitExact
 from unweight_codecs.kernels import kernels
-from unweight_codecs.kernels.native import NativeKernels
 from unweight_codecs.kernels.operands import GROUP
+from unweight_codecs.kernels.protocol import Kernels
 from unweight_codecs.layouts import WordLayout, layout_of
 from unweight_codecs.model import BoundedModel, TensorModel, max_streams
 from unweight_codecs.payload import head as payload_head
@@ -104,11 +104,9 @@ class Pipeline:
         for stage in reversed(self.stages):
             stage.decode(span, model)
 
-    def _native(self, model: TensorModel) -> NativeKernels | None:
+    def _native(self, model: TensorModel) -> Kernels | None:
         """Return the fused kernels where they stand for these stages."""
-        active = kernels()
-        fits = self.is_built_in and model.layout.is_float
-        return active if isinstance(active, NativeKernels) and fits else None
+        return kernels() if self.is_built_in and model.layout.is_float else None
 
     def write_head(self, model: TensorModel, directory: NDArray[np.void]) -> bytes:
         """Return the payload's head."""

@@ -1,14 +1,12 @@
-"""Runs kernels on buffers that end where memory ends; a read or write beyond kills this process.
+"""Checks of kernels on buffers that end where memory ends: a read or write beyond is fatal.
 
-Usage: python guard_pages.py KERNEL CHECK. Prints what it is about to do, so that the last line
-tells which call went too far. Run by ``test_kernels_bounds.py``, in a process of its own.
+Each prints what it is about to do, so that the last line tells which call went too far.
 """
 
 import contextlib
 import ctypes
 import math
 import mmap
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,12 +15,11 @@ from numpy.typing import DTypeLike, NDArray
 
 from unweight_codecs import fused
 from unweight_codecs.entropy.frequencies import normalise
-from unweight_codecs.errors import IntegrityError, UnweightError
+from unweight_codecs.errors import UnweightError
 from unweight_codecs.exact.bit_exact import BitExact
 from unweight_codecs.exact.exponent_window import ExponentWindow
 from unweight_codecs.exact.histogram_grid import HistogramGrid
 from unweight_codecs.exact.scale_classes import ScaleClasses
-from unweight_codecs.kernels import library, native, native_levels
 from unweight_codecs.kernels.native import NativeKernels
 from unweight_codecs.kernels.operands import (
     ALPHABET,
@@ -69,15 +66,6 @@ def copied(array: NDArray[Any]) -> NDArray[Any]:
     copy = guarded(array.shape, array.dtype)
     copy[...] = array
     return copy
-
-
-class GuardedBuffers:
-    """Stands in for ``kernels.buffers``: what the binding allocates for results is guarded too."""
-
-    @staticmethod
-    def empty(size: int) -> Bytes:
-        """Return ``size`` guarded bytes."""
-        return guarded(size)
 
 
 def histogram(kernel: NativeKernels) -> None:
@@ -289,33 +277,14 @@ def decode_tensor16(
         expect_damage(fused.decode16, empty, model, located, kernel)
 
 
-CHECKS = {
-    check.__name__: check
-    for check in (
-        histogram,
-        bits,
-        fields,
-        zero_points,
-        words,
-        split16,
-        serialised,
-        rans,
-        decode16,
-    )
-}
-
-
-def main(name: str, check: str) -> None:
-    """Run one check on one kernel."""
-    path = library.find_library()
-    if path is None:
-        raise IntegrityError("the C library was not built")
-    kernel = NativeKernels(library.load_library(path), name)
-    for binding in (native, native_levels):
-        vars(binding)["buffers"] = GuardedBuffers
-    CHECKS[check](kernel)
-
-
-if __name__ == "__main__":
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    main(*sys.argv[1:])
+CHECKS = (
+    histogram,
+    bits,
+    fields,
+    zero_points,
+    words,
+    split16,
+    serialised,
+    rans,
+    decode16,
+)

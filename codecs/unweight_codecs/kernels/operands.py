@@ -21,8 +21,13 @@ SLOTS = 1 << PROBABILITY_BITS
 STATE_LOW = 1 << 16
 ALPHABET = 256
 SAMPLING_STRIDE = 4  # one in so many stretches of words, or of blocks, is counted
+COST_BITS = 12  # code lengths are counted in 1/4096 bit
+LLOYD_ITERATIONS = 3  # more gain nothing measurable
+MAX_TABLE_BYTES = 2 + 2 * ALPHABET  # of one table, serialised
+MAX_RANK = 16  # of low-rank factors
 
-# Mirrors uw_segment of kernels/src/unweight.h.
+# A stream of a chunk, coded by rANS: ``length`` bytes at ``offset`` of the coded buffer hold
+# ``count`` symbols from symbol ``start`` of the span, in one ``table`` unless they have contexts.
 SEGMENT = np.dtype(
     [
         ("offset", "<u8"),
@@ -31,6 +36,28 @@ SEGMENT = np.dtype(
         ("count", "<u4"),
         ("table", "<u4"),
         ("reserved", "<u4"),
+    ]
+)
+
+# A chunk of 16-bit floats: offsets of its raw planes (low 8 bits if there are two, then the top
+# plane) and of its escapes.
+CHUNK16 = np.dtype(
+    [
+        ("symbol", SEGMENT),
+        ("plane", "<u8", 2),
+        ("escape", "<u8"),
+        ("escape_count", "<u8"),
+    ]
+)
+
+# A chunk of words on levels: offsets of its packed low bits and of its escapes, which are words.
+LEVEL_CHUNK = np.dtype(
+    [
+        ("symbol", SEGMENT),
+        ("low", "<u8"),
+        ("escape", "<u8"),
+        ("escape_count", "<u4"),
+        ("step", "<f4"),
     ]
 )
 
@@ -82,8 +109,8 @@ class LevelForm:
 
     Attributes:
         low_bits: Bits of a level that are stored raw, below its symbol (0 to 8).
-        limit: Symbols below it are grid points; ``limit`` itself, an escape, is a word kept as
-            it is.
+        limit: Symbols below it are grid points; ``limit`` itself is an escape, a word that is
+            stored as it is.
         table: The level of every symbol, int32; None where levels are equally spaced. Only without
             low bits.
     """
@@ -141,3 +168,22 @@ class Contexts:
 
     of: Bytes
     run: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Split16:
+    """16-bit floats, split in one pass.
+
+    Attributes:
+        symbols: Padded to whole groups.
+        low: The plane of the low 8 raw bits; empty where there are fewer than 8.
+        top: The top plane, packed; empty where the raw bits fill bytes.
+        escapes: Exponents of the escaped words, a byte each.
+        escape_counts: Escapes of each chunk.
+    """
+
+    symbols: Bytes
+    low: Bytes
+    top: Bytes
+    escapes: Bytes
+    escape_counts: NDArray[np.uint64]

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from unweight_codecs.kernels import kernels
-from unweight_codecs.kernels.native import NativeKernels
 from unweight_codecs.kernels.operands import Bytes
 
 BYTE = 8  # bits
@@ -216,7 +215,7 @@ def _parts(each: Field) -> dict[str, Field]:
 def _unpacked(blocks: Bytes, each: Field) -> Bytes:
     """Return the values of a dense field."""
     active, columns = kernels(), _columns(each)
-    if isinstance(active, NativeKernels) and isinstance(columns, slice) and columns.step == 1:
+    if isinstance(columns, slice) and columns.step == 1:
         return active.take_field(blocks, each.bytes[0], len(each.bytes), each.bits)
     dense = np.ascontiguousarray(blocks[:, columns]).reshape(-1)
     if each.bits == BYTE:
@@ -227,7 +226,7 @@ def _unpacked(blocks: Bytes, each: Field) -> Bytes:
 def _pack(values: Bytes, each: Field, blocks: Bytes) -> None:
     """Undo ``_unpacked`` into ``blocks``."""
     active, columns = kernels(), _columns(each)
-    if isinstance(active, NativeKernels) and isinstance(columns, slice) and columns.step == 1:
+    if isinstance(columns, slice) and columns.step == 1:
         active.put_field(values, each.bytes[0], len(each.bytes), each.bits, blocks)
         return
     dense = values if each.bits == BYTE else active.pack_bits(values, each.bits)

@@ -54,9 +54,9 @@ class WordLayout:
         return _plain_streams(self.word_bytes, self.fields)[stream][1] if self.fields else 1
 
     def contexts(self, stream: str, streams: Mapping[str, Bytes]) -> tuple[Bytes, int]:
-        """Return contexts of a predicted stream and how many values share each: 1 or ``CONTEXT_RUN``.
+        """Return contexts of a predicted stream, and how many values share each.
 
-        They are computed from streams that come before it.
+        These are 1 or ``CONTEXT_RUN``. Contexts are computed from streams that come before it.
         """
         contexts, values = self.predicted[stream].contexts(streams), self.per_word(stream)
         return (contexts, CONTEXT_RUN) if values == CONTEXT_RUN else (contexts.repeat(values), 1)
