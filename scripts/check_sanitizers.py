@@ -18,8 +18,9 @@ TESTS = (
     "tests/unit/unweight_codecs/payload/test_hostile_chunks.py",
     "tests/unit/unweight_codecs/payload/test_hostile_levels.py",
 )
-# Guard pages need no sanitizer, and every test of a whole bit pattern is slow enough without one.
-LEFT_OUT = ("--ignore", "tests/native/test_kernels_bounds.py", "-m", "not slow")
+# Guard pages need no sanitizer. A report would be lost with the process that it ends if pytest
+# captured it.
+OPTIONS = ("-q", "-x", "-s", "--ignore", "tests/native/test_kernels_bounds.py", "-m", "not slow")
 
 
 def main() -> int:
@@ -38,7 +39,7 @@ def main() -> int:
             "UBSAN_OPTIONS": "print_stacktrace=1",
             "UNWEIGHT_NATIVE_LIBRARY": str(library),
         }
-        command = [sys.executable, "-m", "pytest", "-q", "-x", *TESTS, *LEFT_OUT, *sys.argv[1:]]
+        command = [sys.executable, "-m", "pytest", *OPTIONS, *TESTS, *sys.argv[1:]]
         return subprocess.run(command, env=environment, cwd=ROOT, check=False).returncode
 
 
