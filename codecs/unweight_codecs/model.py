@@ -17,10 +17,9 @@ _ZERO: Final = LevelForm(low_bits=0, limit=1)  # the level 0 alone, until levels
 
 @dataclass(slots=True)
 class FitSettings:
-    """What only the encoder goes by. A decoder has none of it.
+    """What the stages propose to the error bound, which decides. A decoder has none of it.
 
     Attributes:
-        epsilon: Relative error allowed in the tensor and in each of its chunks.
         tau: Words beyond so many standard deviations of their row are kept.
         row_deviations: Standard deviation of each row; None where ``tau`` keeps no word.
         spacing: How levels may be spaced: ``"uniform"``, one of ``quantise.tables.TABLES``, or
@@ -30,7 +29,6 @@ class FitSettings:
             what one is worth; None where it does not.
     """
 
-    epsilon: float = 0.0
     tau: float = np.inf
     row_deviations: NDArray[np.float32] | None = None
     spacing: str = "uniform"
@@ -40,19 +38,19 @@ class FitSettings:
 
 @dataclass(slots=True)
 class BoundedModel:
-    """The part of a model that puts words on levels. A decoder rebuilds all but the ``guide``.
+    """The part of a model that puts words on levels. A decoder rebuilds all but the ``settings``.
 
     Attributes:
         form: The grid of levels, the same in all chunks.
         steps: What one level is worth, float32, shape (chunks,); 0 where all words are kept.
         factors: What is added to the levels; None where nothing is.
-        guide: For the encoder.
+        settings: For the encoder.
     """
 
     form: LevelForm = _ZERO
     steps: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
     factors: LowRank | None = None
-    guide: FitSettings = field(default_factory=FitSettings)
+    settings: FitSettings = field(default_factory=FitSettings)
 
 
 @dataclass(frozen=True, slots=True)

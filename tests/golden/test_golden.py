@@ -9,11 +9,11 @@ import pytest
 
 from unweight.archive import ArchiveReader
 from unweight.archive.hosts import FORMATS
-from unweight.archive.reader import CodedHead
 from unweight.operations.compress import CompressOptions, compress
 from unweight.operations.decompress import decompress
 from unweight.operations.progress import NoProgress
 from unweight.operations.verify import verify
+from unweight_codecs.accelerators import PayloadHead
 from unweight_codecs.layouts.contexts import PREDICTED
 from unweight_codecs.payload.directory import CODERS
 from unweight_codecs.presets import PRESETS
@@ -94,7 +94,7 @@ class Seen:
                     if archive.is_coded(source.spec.name):
                         self._look(archive.head(source, here))
 
-    def _look(self, head: CodedHead) -> None:
+    def _look(self, head: PayloadHead) -> None:
         model, entries = head.model, head.directory["segments"]
         self.dtypes.add(model.spec.dtype)
         self.coders |= {CODERS[coder] for coder in np.unique(entries >> 28).tolist()}

@@ -55,7 +55,7 @@ class Pack(Stage):
         chunks = max(1, (layout.words + target // 2) // target)
         return max(GROUP, padded(-(-layout.words // chunks)))
 
-    def fit(self, tensor: TensorView, model: TensorModel) -> None:
+    def fit(self, tensor: TensorView, model: TensorModel, epsilon: float) -> None:
         """Add the directory, the states of the lanes and the padding to the estimate."""
         streams = len(model.streams())
         model.estimated_bits += 8 * model.chunks * (directory_dtype(model).itemsize + 4 * streams)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from unweight_codecs.accelerators import CodedSpan
 from unweight_codecs.errors import IntegrityError
+from unweight_codecs.fused import DECODERS
 from unweight_codecs.kernels.base import Bytes, Frequencies, padded
 from unweight_codecs.model import TensorModel
 from unweight_codecs.payload.directory import CODERS, LENGTH_BITS, TABLE_BITS, parse_directory
@@ -33,7 +34,9 @@ _NO_PARTS: Final = ("symbol", "escape")
 
 def span_obstacle(span: CodedSpan) -> str:
     """Return why kernels cannot decode a span, "" if they can."""
-    return obstacle(span.model, span.directory) if span.is_built_in else "a stage of a plugin"
+    if span.stage_types not in DECODERS:
+        return "a stage without a kernel"
+    return obstacle(span.model, span.directory)
 
 
 def obstacle(model: TensorModel, directory: NDArray[np.void]) -> str:

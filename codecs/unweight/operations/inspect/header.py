@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from unweight.archive import ArchiveReader, is_archive
 from unweight.archive.header import metadata_of
-from unweight.archive.reader import CodedHead
 from unweight.containers.base import ContainerIndex, FileSource
 from unweight.containers.registry import read_index
 from unweight.operations.inspect.stage_facts import facts_of
@@ -22,6 +21,7 @@ from unweight.operations.report import (
     TensorReport,
 )
 from unweight.operations.tensor_rows import STORED, tensor_rows
+from unweight_codecs.accelerators import PayloadHead
 from unweight_codecs.errors import FormatError, UsageError, quoted
 from unweight_codecs.kernels.base import LevelForm
 from unweight_codecs.model import TensorModel
@@ -101,7 +101,7 @@ def inspect_stages(path: Path, tensor: str) -> StagesReport:
 
 
 def _stages_report(
-    path: Path, row: TensorReport, head: CodedHead, counts: NDArray[np.int64]
+    path: Path, row: TensorReport, head: PayloadHead, counts: NDArray[np.int64]
 ) -> StagesReport:
     model = head.model
     main = main_stream(model)
@@ -132,7 +132,7 @@ def _stages_report(
 
 
 def _stream_report(
-    head: CodedHead, k: int, name: str, bits: int, counts: NDArray[np.int64] | None
+    head: PayloadHead, k: int, name: str, bits: int, counts: NDArray[np.int64] | None
 ) -> StreamReport:
     entries = head.directory["segments"][:, k]
     size = int((entries & ((1 << LENGTH_BITS) - 1)).sum())
