@@ -20,8 +20,8 @@ from unweight_codecs.accelerators import PayloadHead
 from unweight_codecs.codec import SLOTS_IN_ORDER
 from unweight_codecs.entropy.frequencies import serialised_sizes
 from unweight_codecs.kernels.base import ALPHABET, LANES
-from unweight_codecs.model import TensorModel
-from unweight_codecs.payload.directory import CODERS, LENGTH_BITS, TABLE_BITS
+from unweight_codecs.model import BUILT_IN_CODERS, TensorModel
+from unweight_codecs.payload.directory import LENGTH_BITS, TABLE_BITS
 
 SPECIFICATION = Path(__file__).resolve().parent.parent / "codecs/unweight_codecs/specs/FORMAT.md"
 NO_TABLES = np.zeros((0, ALPHABET), np.uint16)
@@ -128,7 +128,7 @@ def _directory_and_chunk(head: PayloadHead, used: int) -> Iterator[Part]:
     for stream, value in zip(streams, entries, strict=True):
         length = value & (1 << LENGTH_BITS) - 1
         table = value >> LENGTH_BITS & (1 << TABLE_BITS) - 1
-        coder = CODERS[value >> LENGTH_BITS + TABLE_BITS]
+        coder = BUILT_IN_CODERS[value >> LENGTH_BITS + TABLE_BITS]
         described.append((stream, coder, length))
         yield 4, f"{stream}: coder {coder}, table {table}, bytes {length}"
     yield head.head_bytes - used - 8 - 4 * len(streams), "padding to 16"

@@ -65,8 +65,10 @@ class Codec(ABC):
         return cls.slot if cls.name == cls.slot else f"{cls.slot} ({cls.name})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return ``{"name", "configuration"}`` as JSON-ready data."""
-        return {"name": self.name, "configuration": asdict(self)}  # type: ignore[call-overload]
+        """Return ``{"name", "configuration"}`` as JSON-ready data; empty text is left out."""
+        settings = asdict(self)  # type: ignore[call-overload]
+        configuration = {key: value for key, value in settings.items() if value != ""}
+        return {"name": self.name, "configuration": configuration}
 
     @classmethod
     def from_dict(cls, configuration: Mapping[str, Any]) -> Self:

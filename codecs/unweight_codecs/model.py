@@ -11,6 +11,7 @@ from unweight_codecs.kernels.base import Bytes, FloatFormat, Frequencies, LevelF
 from unweight_codecs.layouts import WordLayout
 from unweight_codecs.tensor_spec import TensorSpec
 
+BUILT_IN_CODERS: Final = ("raw", "constant", "rans", "zstd")  # by their numbers in a directory
 SCALE_UNITS: Final = 32  # row and column scales of a ContextMap count 1/32 octave
 _ZERO: Final = LevelForm(low_bits=0, limit=1)  # the level 0 alone, until levels are chosen
 
@@ -73,7 +74,8 @@ class TensorModel:
 
     ``tables`` and ``classes`` are needed by both sides; the tables of a ``contextual`` stream are
     chosen by what predicts it, one per context. ``table_of_chunk`` and ``coders`` guide the
-    encoder only: a decoder finds the choice for every chunk in the directory. ``stream_bits``
+    encoder only: a decoder finds the choice for every chunk in the directory, where a coder is a
+    number, its position in ``coder_names``. ``stream_bits``
     are the parts of ``estimated_bits`` that coded streams take, with tables. ``sections``
     are the stages' parts of the head, written once the model is complete.
 
@@ -90,6 +92,7 @@ class TensorModel:
     contextual: set[str] = field(default_factory=set)
     table_of_chunk: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
     coders: dict[str, str] = field(default_factory=dict)
+    coder_names: tuple[str, ...] = BUILT_IN_CODERS
     classes: ContextMap | None = None
     stream_bits: dict[str, int] = field(default_factory=dict)
     estimated_bits: int = 0

@@ -41,10 +41,15 @@ class Pipeline:
         """Return the pipeline as the manifest stores it."""
         return {"name": self.name, "stages": [stage.to_dict() for stage in self.stages]}
 
+    @property
+    def _pack(self) -> Pack:
+        """What cuts tensors into chunks; a stage of another kind in the slot has no say in that."""
+        stage = self.stages[-1]
+        return stage if isinstance(stage, Pack) else Pack()
+
     def chunk_words(self, layout: WordLayout) -> int:
         """Return the words per chunk for a tensor."""
-        pack = self.stages[-1]
-        return (pack if isinstance(pack, Pack) else Pack()).chunk_words(layout)
+        return self._pack.chunk_words(layout)
 
     @property
     def is_exact(self) -> bool:
@@ -140,9 +145,9 @@ class Pipeline:
         return self._read_sections(model.sections, model.spec, rows)
 
     def _model(self, spec: TensorSpec, layout: WordLayout, chunk_words: int) -> TensorModel:
-        return TensorModel(
-            spec, layout, chunk_words, bounded=None if self.is_exact else BoundedModel()
-        )
+        bounded = None if self.is_exact else BoundedModel()
+        names = self._pack.coder_names
+        return TensorModel(spec, layout, chunk_words, coder_names=names, bounded=bounded)
 
     def _read_sections(
         self, sections: Sequence[bytes], spec: TensorSpec, directory_bytes: int

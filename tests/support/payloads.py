@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from unweight_codecs.accelerators import SPAN_CHUNKS
 from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.model import BUILT_IN_CODERS
 from unweight_codecs.payload import head as payload_head
-from unweight_codecs.payload.directory import CODERS, entry
+from unweight_codecs.payload.directory import entry
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.span import Span
 from unweight_codecs.tensor_codec import encode_spans, fit_smallest, reader_of, view_in_memory
@@ -81,9 +82,9 @@ class Parts:
 
     def change(self, chunk: int, stream: int, coder: str | int, table: int, data: bytes) -> None:
         """Replace one segment and its directory entry."""
-        number = CODERS.index(coder) if isinstance(coder, str) else coder
+        number = BUILT_IN_CODERS.index(coder) if isinstance(coder, str) else coder
         self.segments[chunk][stream] = data
-        self.directory["segments"][chunk, stream] = number << 28 | entry("raw", table, len(data))
+        self.directory["segments"][chunk, stream] = entry(number, table, len(data))
 
     def drop_row(self) -> None:
         """Forget the last chunk's row, but not the chunk."""

@@ -25,7 +25,7 @@ from unweight_codecs.accelerators import PayloadHead
 from unweight_codecs.errors import FormatError, UsageError, quoted
 from unweight_codecs.kernels.base import LevelForm
 from unweight_codecs.model import TensorModel
-from unweight_codecs.payload.directory import CODERS, LENGTH_BITS, TABLE_BITS
+from unweight_codecs.payload.directory import LENGTH_BITS, TABLE_BITS
 
 MAX_BARS = 16  # of the histogram of a stream that is not symbols
 
@@ -139,7 +139,8 @@ def _stream_report(
     values = head.model.layout.words * head.model.layout.per_word(name)
     if name == "escape":
         values = size * 8 // bits
-    coders = Counter(CODERS[code] for code in (entries >> (LENGTH_BITS + TABLE_BITS)).tolist())
+    names, numbers = head.model.coder_names, entries >> (LENGTH_BITS + TABLE_BITS)
+    coders = Counter(names[number] for number in numbers.tolist())
     achieved = 8 * size / values if values else 0.0
     entropy = entropy_bits(counts) if counts is not None else achieved
     return StreamReport(name, bits, values, entropy, achieved, size, dict(coders))
