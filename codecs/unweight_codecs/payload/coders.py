@@ -97,8 +97,10 @@ class Coder(ABC):
         for i in chunks.tolist():
             begin, size = int(located["offset"][i]), int(located["length"][i])
             values = stream.chunk(i)
-            data = coded[begin : begin + size]
-            values[:] = self.decode_values(data, values.size, stream.bits)
+            decoded = self.decode_values(coded[begin : begin + size], values.size, stream.bits)
+            if decoded.size != values.size:  # one value would be taken for all of them
+                raise IntegrityError(f"a segment of coder {self.name} has a wrong length")
+            values[:] = decoded
 
     @abstractmethod
     def encode_values(self, values: Bytes, bits: int) -> Bytes | None:
@@ -145,10 +147,10 @@ class Constant(Coder):
         return values[:1] if is_constant else None
 
     def decode_values(self, data: Bytes, count: int, bits: int) -> Bytes:
-        """Return the value, to be broadcast."""
+        """Return the value as often as it is wanted."""
         if data.size != 1 or int(data[0]) >> bits:
             raise IntegrityError("a constant segment has a wrong length or value")
-        return data
+        return np.broadcast_to(data, count)
 
 
 class Zstd(Coder):
