@@ -1,15 +1,15 @@
 """Shared by all tests: which kernels this machine has, payloads in memory, and model files."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.support.payloads import decoded, encoded
 from unweight.containers.safetensors import header_bytes
-from unweight_codecs.kernels import ENVIRONMENT_VARIABLE, _choose, kernel_status, library
-from unweight_codecs.kernels.base import Bytes
-from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.kernels import ENVIRONMENT_VARIABLE, kernel_status
+from unweight_codecs.kernels.native import NativeKernels, library
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.kernels.reference import ReferenceKernels
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.tensor_spec import TensorSpec
@@ -28,15 +28,13 @@ def kernels() -> list[str]:
 
 
 @pytest.fixture
-def use_kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+def use_kernel(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Return a function that makes the library use the kernel of a name."""
 
     def use(name: str) -> None:
         monkeypatch.setenv(ENVIRONMENT_VARIABLE, name)
-        _choose.cache_clear()  # the C library has one active instruction set per process
 
-    yield use
-    _choose.cache_clear()
+    return use
 
 
 @pytest.fixture(params=KERNELS)
@@ -48,13 +46,12 @@ def each_kernel(request: pytest.FixtureRequest, use_kernel: Callable[[str], None
 
 
 @pytest.fixture(params=NATIVE or NO_NATIVE)
-def native_kernel(request: pytest.FixtureRequest) -> Iterator[NativeKernels]:
+def native_kernel(request: pytest.FixtureRequest) -> NativeKernels:
     """Return the C kernels of each instruction set of this machine."""
     path = library.find_library()
     if path is None:
         pytest.skip("the C library was not built")
-    yield NativeKernels(library.load_library(path), str(request.param))
-    _choose.cache_clear()
+    return NativeKernels(library.load_library(path), str(request.param))
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import Bytes, FloatFormat, Frequencies, LevelForm, LowRank
+from unweight_codecs.kernels.operands import Bytes, FloatSplit, Frequencies, LevelForm, LowRank
 from unweight_codecs.layouts import WordLayout
 from unweight_codecs.tensor_spec import TensorSpec
 
@@ -56,15 +56,15 @@ class BoundedModel:
 
 @dataclass(frozen=True, slots=True)
 class ContextMap:
-    """A coding context per weight: ``class_of_sum[row_scale + column_scale]``.
+    """A coding context per weight: ``context_of_sum[row_scale + column_scale]``.
 
-    ``tables[k]`` is the frequency table of class k. Scales are uint8, ``class_of_sum`` has 511
+    ``tables[k]`` is the frequency table of context k. Scales are uint8, ``context_of_sum`` has 511
     entries, each below ``len(tables)``.
     """
 
     row_scales: Bytes
     column_scales: Bytes
-    class_of_sum: Bytes
+    context_of_sum: Bytes
     tables: Frequencies
 
 
@@ -93,7 +93,7 @@ class TensorModel:
     table_of_chunk: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
     coders: dict[str, str] = field(default_factory=dict)
     coder_names: tuple[str, ...] = BUILT_IN_CODERS
-    classes: ContextMap | None = None
+    context_map: ContextMap | None = None
     stream_bits: dict[str, int] = field(default_factory=dict)
     estimated_bits: int = 0
     sections: tuple[bytes, ...] = ()
@@ -122,10 +122,10 @@ class TensorModel:
         return self.layout.word_bytes if self.bounded else self.form.escape_bytes
 
     @property
-    def form(self) -> FloatFormat:
+    def form(self) -> FloatSplit:
         """The split of float words into symbols and raw bits."""
         layout = self.layout
-        return FloatFormat(
+        return FloatSplit(
             layout.word_bytes,
             layout.exponent_bits,
             layout.mantissa_bits,

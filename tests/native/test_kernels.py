@@ -8,8 +8,8 @@ import pytest
 from unweight_codecs.errors import IntegrityError, UnweightError
 from unweight_codecs.exact.exponent_window import ExponentWindow
 from unweight_codecs.exact.histogram_grid import HistogramGrid
-from unweight_codecs.kernels.base import GROUP, SAMPLED_BLOCKS, Bytes, padded
 from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.kernels.operands import GROUP, SAMPLING_STRIDE, Bytes, padded
 from unweight_codecs.kernels.reference import ReferenceKernels
 from unweight_codecs.layouts import layout_of
 from unweight_codecs.model import TensorModel
@@ -39,13 +39,15 @@ def test_histograms_of_every_length(native_kernel: NativeKernels, count: int) ->
     assert np.array_equal(counted, REFERENCE.histogram(words, 4, 11))
 
 
-@pytest.mark.parametrize("block", [1, 5, 128, 4096])
+@pytest.mark.parametrize("stretch", [1, 5, 128, 4096])
 @pytest.mark.parametrize("count", [1, 127, 128, 129, 8192, 12_289])
-def test_histograms_of_sampled_blocks(native_kernel: NativeKernels, count: int, block: int) -> None:
+def test_histograms_of_sampled_stretches(
+    native_kernel: NativeKernels, count: int, stretch: int
+) -> None:
     words = np.random.default_rng(count).integers(0, 1 << 16, count, np.uint16)
-    counted = native_kernel.histogram(words, 5, 9, block)
-    assert np.array_equal(counted, REFERENCE.histogram(words, 5, 9, block))
-    seen = words[np.arange(count) // block % SAMPLED_BLOCKS == 0]
+    counted = native_kernel.histogram(words, 5, 9, stretch)
+    assert np.array_equal(counted, REFERENCE.histogram(words, 5, 9, stretch))
+    seen = words[np.arange(count) // stretch % SAMPLING_STRIDE == 0]
     assert np.array_equal(counted, REFERENCE.histogram(seen, 5, 9))
 
 

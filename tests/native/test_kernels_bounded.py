@@ -10,8 +10,8 @@ from unweight_codecs import fused
 from unweight_codecs.bounded.low_rank import components_of, in_integers, prediction_of
 from unweight_codecs.errors import IntegrityError
 from unweight_codecs.kernels import kernels
-from unweight_codecs.kernels.base import Bytes, LowRank
 from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.kernels.operands import Bytes, LowRank
 from unweight_codecs.model import TensorModel
 from unweight_codecs.payload import segments
 from unweight_codecs.payload.directory import parse_directory

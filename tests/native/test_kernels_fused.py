@@ -14,8 +14,8 @@ from unweight_codecs.exact.exponent_window import ExponentWindow
 from unweight_codecs.exact.histogram_grid import HistogramGrid
 from unweight_codecs.exact.scale_classes import ScaleClasses
 from unweight_codecs.kernels import kernels
-from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.model import TensorModel
 from unweight_codecs.payload.directory import chunk_lengths, parse_directory
 from unweight_codecs.payload.pack import Pack
@@ -87,7 +87,7 @@ def test_blocks_of_16_bit_floats(
 
 def test_classes_are_in_use_where_they_are_tested() -> None:
     words = weights("BF16", 4 * CHUNK)
-    assert fitted(pipeline(1, 8), "BF16", words).classes is not None
+    assert fitted(pipeline(1, 8), "BF16", words).context_map is not None
 
 
 @pytest.mark.parametrize("dtype", ["BF16", "F16"])

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from unweight_codecs.codec import TensorView
 from unweight_codecs.entropy import frequencies, zstd
 from unweight_codecs.kernels import kernels
-from unweight_codecs.kernels.base import ALPHABET, Bytes
+from unweight_codecs.kernels.operands import ALPHABET, Bytes
 from unweight_codecs.layouts import streams_of
 from unweight_codecs.layouts.contexts import CONTEXTS
 from unweight_codecs.model import TensorModel

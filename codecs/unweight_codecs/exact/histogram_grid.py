@@ -16,7 +16,7 @@ from unweight_codecs.codec import Mode, Stage, TensorView, check_setting
 from unweight_codecs.entropy import frequencies
 from unweight_codecs.entropy.planning import plan_planes
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import ALPHABET, padded
+from unweight_codecs.kernels.operands import ALPHABET, padded
 from unweight_codecs.layouts import streams_of, words_of
 from unweight_codecs.layouts.contexts import CONTEXTS
 from unweight_codecs.layouts.words import HISTOGRAM_MANTISSA_BITS

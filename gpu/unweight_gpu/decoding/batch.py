@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from unweight_codecs.accelerators import CodedSpan
 from unweight_codecs.errors import IntegrityError
 from unweight_codecs.fused import DECODERS
-from unweight_codecs.kernels.base import Bytes, Frequencies, padded
+from unweight_codecs.kernels.operands import Bytes, Frequencies, padded
 from unweight_codecs.model import BUILT_IN_CODERS, TensorModel
 from unweight_codecs.payload.directory import LENGTH_BITS, TABLE_BITS, parse_directory
 from unweight_codecs.span import Span
