@@ -132,12 +132,12 @@ def split_by_stages(words: Bytes, model: TensorModel) -> dict[str, Bytes]:
 
 def split_by_kernel(kernel: AnyKernels, words: Bytes, model: TensorModel) -> dict[str, Bytes]:
     count = words.size // model.layout.word_bytes
-    symbols, planes, top = kernel.split(words, count, model.form)
+    symbols, planes, top = kernel.split(words, count, model.split)
     streams = {"symbol": symbols}
     streams |= {f"plane{k}": plane for k, plane in enumerate(planes)}
     if top.size:
         streams["top"] = top
-    return streams | {"escape": kernel.collect_escapes(words, symbols, count, model.form)}
+    return streams | {"escape": kernel.collect_escapes(words, symbols, count, model.split)}
 
 
 def join_by_stages(streams: dict[str, Bytes], model: TensorModel, count: int) -> Bytes:
@@ -154,8 +154,8 @@ def join_by_kernel(
     words = np.empty(count * model.layout.word_bytes, np.uint8)
     planes = [values for name, values in streams.items() if name.startswith("plane")]
     top = streams.get("top", np.zeros(0, np.uint8))
-    kernel.join(streams["symbol"], planes, top, count, model.form, words)
-    kernel.patch(streams["symbol"], count, model.form, streams["escape"], words)
+    kernel.join(streams["symbol"], planes, top, count, model.split, words)
+    kernel.patch(streams["symbol"], count, model.split, streams["escape"], words)
     return words
 
 
@@ -193,8 +193,8 @@ def test_damaged_symbols_join_to_the_same_words(native_kernel: NativeKernels, sp
     for name, bits in model.streams().items():
         size = padded(count) if name == "symbol" else count
         streams[name] = rng.integers(0, 1 << min(bits, 8), size, np.uint8)
-    escaped = int(np.count_nonzero(streams["symbol"][:count] >= model.form.escape_limit))
-    streams["escape"] = rng.integers(0, 256, escaped * model.form.escape_bytes, np.uint8)
+    escaped = int(np.count_nonzero(streams["symbol"][:count] >= model.split.escape_limit))
+    streams["escape"] = rng.integers(0, 256, escaped * model.split.escape_bytes, np.uint8)
     expected = join_by_stages(streams, model, count)
     for kernel in (native_kernel, REFERENCE):
         assert np.array_equal(join_by_kernel(kernel, streams, model, count), expected)
