@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.gpu.support.devices import why_no_device
 from tests.support.payloads import decoded, encoded
 from unweight.containers.safetensors import header_bytes
 from unweight_codecs.kernels import ENVIRONMENT_VARIABLE, kernel_status
@@ -19,6 +20,12 @@ Tensor = tuple[str, str, tuple[int, ...], bytes]  # name, dtype, shape, bytes
 KERNELS = [status.name for status in kernel_status() if status.available]
 NATIVE: list[object] = [name for name in KERNELS if name != ReferenceKernels.name]
 NO_NATIVE = [pytest.param("", marks=pytest.mark.skip(reason="the C library was not built"))]
+
+
+def pytest_report_header() -> str:
+    """Say what is not collected, as nothing will be reported as skipped."""
+    reason = why_no_device()
+    return f"CUDA device: its tests are not collected: {reason}" if reason else "CUDA device: yes"
 
 
 @pytest.fixture(scope="session")
