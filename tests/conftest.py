@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.payloads import decoded, encoded
+from tests.support.signals import not_ignored_by_children
 from unweight.containers.safetensors import header_bytes
 from unweight_codecs.kernels import ENVIRONMENT_VARIABLE, _choose, kernel_status, library
 from unweight_codecs.kernels.base import Bytes
@@ -19,6 +20,17 @@ Tensor = tuple[str, str, tuple[int, ...], bytes]  # name, dtype, shape, bytes
 KERNELS = [status.name for status in kernel_status() if status.available]
 NATIVE: list[object] = [name for name in KERNELS if name != ReferenceKernels.name]
 NO_NATIVE = [pytest.param("", marks=pytest.mark.skip(reason="the C library was not built"))]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def signals_of_children() -> Iterator[None]:
+    """Start every process with the default actions of signals, under nohup too.
+
+    A fixture, because only processes that run tests have one: the one of pytest-xdist that hands
+    tests out starts those that run them, which should ignore what it ignores.
+    """
+    with not_ignored_by_children():
+        yield
 
 
 @pytest.fixture(scope="session")
