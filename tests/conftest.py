@@ -33,6 +33,18 @@ def signals_of_children() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def without_fsync() -> Iterator[None]:
+    """Do not wait for the disk, for tests that write hundreds of files.
+
+    On a busy disk these would be minutes. What happens when the power fails is the subject of the
+    tests of ``unweight.output``, which do not use this.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda handle: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def kernels() -> list[str]:
     """Return the names of the kernels of this machine."""
