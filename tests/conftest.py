@@ -1,12 +1,14 @@
 """Shared by all tests: which kernels this machine has, payloads in memory, and model files."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.gpu.support.devices import why_no_device
 from tests.support.native_library import use_library_under_test
 from tests.support.payloads import decoded, encoded
+from tests.support.signals import not_ignored_by_children
 from unweight.containers.safetensors import header_bytes
 from unweight_codecs.kernels import ENVIRONMENT_VARIABLE, kernel_status
 from unweight_codecs.kernels.native import NativeKernels, library
@@ -22,6 +24,35 @@ KERNELS = [status.name for status in kernel_status() if status.available]
 NATIVE: list[object] = [name for name in KERNELS if name != ReferenceKernels.name]
 FUSED = "avx512"
 NO_NATIVE = [pytest.param("", marks=pytest.mark.skip(reason="the C library was not built"))]
+
+
+def pytest_report_header() -> str:
+    """Say what is not collected, as nothing will be reported as skipped."""
+    reason = why_no_device()
+    return f"CUDA device: its tests are not collected: {reason}" if reason else "CUDA device: yes"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def signals_of_children() -> Iterator[None]:
+    """Start every process with the default actions of signals, under nohup too.
+
+    A fixture, because only processes that run tests have one: the one of pytest-xdist that hands
+    tests out starts those that run them, which should ignore what it ignores.
+    """
+    with not_ignored_by_children():
+        yield
+
+
+@pytest.fixture(scope="module")
+def without_fsync() -> Iterator[None]:
+    """Do not wait for the disk, for tests that write hundreds of files.
+
+    On a busy disk these would be minutes. What happens when the power fails is the subject of the
+    tests of ``unweight.output``, which do not use this.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda handle: None)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from unweight_codecs.presets import BOUNDED, DEFAULT, PRESETS
 from unweight_codecs.span import Span
 from unweight_codecs.tensor_codec import decode_tensor, spans_of
 from unweight_codecs.tensor_spec import TensorSpec
-from unweight_gpu.decoding.batch import span_obstacle
+from unweight_gpu.decoding.obstacles import span_obstacle
 from unweight_gpu.decoding.transfer import Request, Transfer, UnderWay
 from unweight_gpu.device.interface import StreamingDevice
 

@@ -22,6 +22,8 @@ from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import BOUNDED
 from unweight_codecs.tensor_spec import TensorSpec
 
+pytestmark = pytest.mark.usefixtures("without_fsync")
+
 LARGEST = {"F16": 65_504.0, "BF16": 3.3e38, "F32": 3.4e38}
 QUIET = NoProgress()
 

@@ -24,6 +24,8 @@ from unweight_codecs.pipeline import Pipeline, pipeline_of
 from unweight_codecs.presets import PRESETS
 from unweight_codecs.tensor_spec import DTYPES, TensorSpec
 
+pytestmark = pytest.mark.usefixtures("without_fsync")
+
 MAX_BYTES = 40_000
 
 SHAPES = st.one_of(

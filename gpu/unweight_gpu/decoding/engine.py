@@ -15,7 +15,7 @@ from unweight_codecs.accelerators import CPU, CodedSpan, HostPiece, Piece, decod
 from unweight_codecs.errors import ResourceError
 from unweight_codecs.kernels.operands import Bytes
 from unweight_gpu.checking.comparison import Verifier
-from unweight_gpu.decoding.batch import span_obstacle
+from unweight_gpu.decoding.obstacles import span_obstacle
 from unweight_gpu.decoding.overlap import batches, overlapped
 from unweight_gpu.decoding.transfer import Request, Slot, Transfer, UnderWay
 from unweight_gpu.device.interface import Array, StreamingDevice

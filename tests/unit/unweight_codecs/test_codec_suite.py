@@ -304,11 +304,13 @@ def test_truncation_and_surplus_of_the_chunks(
 
 
 @DAMAGE_CASES
-def test_every_bit_flip_of_the_head(
+def test_a_bit_flip_in_every_byte_of_the_head(
     encode_payload: Encode, decode_payload: Decode, pipeline: Pipeline, dtype: str
 ) -> None:
+    """Each time in another bit, and in others for every pipeline and dtype."""
     spec, coded = small_payload(encode_payload, pipeline, dtype)
-    for bit in range(8 * payload_head.peek_length(coded[:64], len(coded))):
+    first = zlib.crc32(f"{pipeline.name}{dtype}".encode()) % 7
+    for bit in range(first, 8 * payload_head.peek_length(coded[:64], len(coded)), 7):
         with pytest.raises((IntegrityError, FormatError)):
             decode_payload(pipeline, spec, flipped(coded, bit))
 
