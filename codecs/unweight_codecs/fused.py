@@ -1,26 +1,65 @@
-"""Native kernels that do the work of several stages in one pass over the words.
+"""Kernels that do the work of several stages in one pass over the words.
 
-The stages define the result; these give the same streams faster. Parity is tested for every dtype.
+The stages define the result; a fused kernel gives the same, faster. Each stands for stages of
+exactly the types that it names, so that another stage in their place, one of this library or a
+plugin's, is never passed over. Parity is tested for every dtype.
 """
+
+from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unweight_codecs.bounded.channel_outlier import ChannelOutlier
+from unweight_codecs.bounded.error_bound import ErrorBound
+from unweight_codecs.bounded.level_grid import LevelGrid
+from unweight_codecs.bounded.tile_svd import TileSvd
+from unweight_codecs.codec import Stage
 from unweight_codecs.errors import IntegrityError
+from unweight_codecs.exact.bit_exact import BitExact
+from unweight_codecs.exact.exponent_window import ExponentWindow
+from unweight_codecs.exact.histogram_grid import HistogramGrid
+from unweight_codecs.exact.scale_classes import ScaleClasses
+from unweight_codecs.kernels import kernels
 from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.kernels.native import CHUNK16, NativeKernels
 from unweight_codecs.kernels.native_levels import LEVEL_CHUNK
 from unweight_codecs.model import TensorModel
 from unweight_codecs.payload import segments
-from unweight_codecs.payload.pack import locate
+from unweight_codecs.payload.pack import Pack, locate
 from unweight_codecs.payload.segments import BYTE, RANS, RAW
 from unweight_codecs.span import Span
 
 _NO_BYTES = np.zeros(0, np.uint8)
 
+# An encoder may stand for the first stages of a pipeline, a decoder for all of them.
+_Encoder = Callable[[Span, TensorModel, NativeKernels], bool]
+_Decoder = Callable[[Span, TensorModel, NDArray[np.void], NativeKernels], bool]
 
-def split(span: Span, model: TensorModel, native: NativeKernels) -> None:
-    """Do what ``outlier`` and ``grid`` do: words → symbols, planes, top and escapes."""
+
+def encode(stage_types: tuple[type[Stage], ...], span: Span, model: TensorModel) -> int:
+    """Encode a span as far as one kernel does; return for how many of the first stages."""
+    active = kernels()
+    if not isinstance(active, NativeKernels) or not model.layout.is_float:
+        return 0
+    for stages, encoder in ENCODERS.items():
+        if stage_types[: len(stages)] == stages and encoder(span, model, active):
+            return len(stages)
+    return 0
+
+
+def decode(stage_types: tuple[type[Stage], ...], span: Span, model: TensorModel) -> bool:
+    """Decode a span in place of all stages; False where only they can."""
+    active = kernels()
+    decoder = DECODERS.get(stage_types)
+    if decoder is None or not isinstance(active, NativeKernels) or not model.layout.is_float:
+        return False
+    return decoder(span, model, locate(span, model), active)
+
+
+def split(span: Span, model: TensorModel, native: NativeKernels) -> bool:
+    """Turn words into symbols, planes, top and escapes."""
     form = model.form
     if form.word_bytes == 2 and "top" not in model.coders:
         parts = native.split16(span.words, span.count, model.chunk_words, form)
@@ -31,7 +70,7 @@ def split(span: Span, model: TensorModel, native: NativeKernels) -> None:
                 span.streams["plane0"] = low
             if form.raw_bits % 8:
                 span.packed["top"] = top
-            return
+            return True
     symbols, planes, top = native.split(span.words, span.count, form)
     span.streams["symbol"] = symbols
     for k, plane in enumerate(planes):
@@ -39,13 +78,13 @@ def split(span: Span, model: TensorModel, native: NativeKernels) -> None:
     if top.size:
         span.streams["top"] = top
     span.streams["escape"] = native.collect_escapes(span.words, symbols, span.count, form)
+    return True
 
 
-def decode(span: Span, model: TensorModel, native: NativeKernels) -> bool:
-    """Decode a span of floats; False where only the stages can."""
-    located = locate(span, model)
-    if model.bounded:
-        return decode_levels(span, model, located, native)
+def decode_floats(
+    span: Span, model: TensorModel, located: NDArray[np.void], native: NativeKernels
+) -> bool:
+    """Decode a span of floats, those of 16 bits in one pass where nothing unusual is in the way."""
     if not decode16(span, model, located, native):
         _decode_parts(span, model, located, native)
     return True
@@ -146,3 +185,10 @@ def _locate_symbols(
     for name in ("offset", "length", "table", "count"):
         chunks["symbol"][name] = located[name][:, 0]
     chunks["symbol"]["start"] = np.arange(len(located)) * model.chunk_words
+
+
+ENCODERS: Final[dict[tuple[type[Stage], ...], _Encoder]] = {(ExponentWindow, HistogramGrid): split}
+DECODERS: Final[dict[tuple[type[Stage], ...], _Decoder]] = {
+    (ExponentWindow, HistogramGrid, ScaleClasses, BitExact, Pack): decode_floats,
+    (ChannelOutlier, LevelGrid, TileSvd, ErrorBound, Pack): decode_levels,
+}

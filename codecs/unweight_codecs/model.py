@@ -11,16 +11,16 @@ from unweight_codecs.kernels.base import Bytes, FloatFormat, Frequencies, LevelF
 from unweight_codecs.layouts import WordLayout
 from unweight_codecs.tensor_spec import TensorSpec
 
+BUILT_IN_CODERS: Final = ("raw", "constant", "rans", "zstd")  # by their numbers in a directory
 SCALE_UNITS: Final = 32  # row and column scales of a ContextMap count 1/32 octave
 _ZERO: Final = LevelForm(low_bits=0, limit=1)  # the level 0 alone, until levels are chosen
 
 
 @dataclass(slots=True)
 class FitSettings:
-    """What only the encoder goes by. A decoder has none of it.
+    """What the stages propose to the error bound, which decides. A decoder has none of it.
 
     Attributes:
-        epsilon: Relative error allowed in the tensor and in each of its chunks.
         tau: Words beyond so many standard deviations of their row are kept.
         row_deviations: Standard deviation of each row; None where ``tau`` keeps no word.
         spacing: How levels may be spaced: ``"uniform"``, one of ``quantise.tables.TABLES``, or
@@ -30,7 +30,6 @@ class FitSettings:
             what one is worth; None where it does not.
     """
 
-    epsilon: float = 0.0
     tau: float = np.inf
     row_deviations: NDArray[np.float32] | None = None
     spacing: str = "uniform"
@@ -40,19 +39,19 @@ class FitSettings:
 
 @dataclass(slots=True)
 class BoundedModel:
-    """The part of a model that puts words on levels. A decoder rebuilds all but the ``guide``.
+    """The part of a model that puts words on levels. A decoder rebuilds all but the ``settings``.
 
     Attributes:
         form: The grid of levels, the same in all chunks.
         steps: What one level is worth, float32, shape (chunks,); 0 where all words are kept.
         factors: What is added to the levels; None where nothing is.
-        guide: For the encoder.
+        settings: For the encoder.
     """
 
     form: LevelForm = _ZERO
     steps: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
     factors: LowRank | None = None
-    guide: FitSettings = field(default_factory=FitSettings)
+    settings: FitSettings = field(default_factory=FitSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,8 @@ class TensorModel:
 
     ``tables`` and ``classes`` are needed by both sides; the tables of a ``contextual`` stream are
     chosen by what predicts it, one per context. ``table_of_chunk`` and ``coders`` guide the
-    encoder only: a decoder finds the choice for every chunk in the directory. ``stream_bits``
+    encoder only: a decoder finds the choice for every chunk in the directory, where a coder is a
+    number, its position in ``coder_names``. ``stream_bits``
     are the parts of ``estimated_bits`` that coded streams take, with tables. ``sections``
     are the stages' parts of the head, written once the model is complete.
 
@@ -92,6 +92,7 @@ class TensorModel:
     contextual: set[str] = field(default_factory=set)
     table_of_chunk: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
     coders: dict[str, str] = field(default_factory=dict)
+    coder_names: tuple[str, ...] = BUILT_IN_CODERS
     classes: ContextMap | None = None
     stream_bits: dict[str, int] = field(default_factory=dict)
     estimated_bits: int = 0

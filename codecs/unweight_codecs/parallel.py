@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from unweight_codecs.errors import UsageError
 
@@ -14,6 +14,14 @@ _DEFAULT_LIMIT = 16
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+class OrderedMap(Protocol):
+    """Like ``map``, but perhaps in several threads."""
+
+    def __call__(self, work: Callable[[T], R], items: Sequence[T], /) -> Iterator[R]:
+        """Yield ``work(item)`` in the order of the items."""
+        ...
 
 
 def thread_count(requested: int) -> int:

@@ -1,7 +1,6 @@
 """The first pass over a tensor: its histograms, region by region, and its digest."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable
 
 import numpy as np
 import xxhash
@@ -13,24 +12,14 @@ from unweight_codecs.kernels.base import ALPHABET, SAMPLED_BLOCKS, Bytes
 from unweight_codecs.layouts import WordLayout, layout_of, streams_of
 from unweight_codecs.layouts.blocks import take_apart
 from unweight_codecs.layouts.contexts import CONTEXTS
+from unweight_codecs.parallel import OrderedMap
 from unweight_codecs.tensor_spec import TensorSpec
-
-_T = TypeVar("_T")
-_R = TypeVar("_R")
 
 SURVEY_CHUNKS = 8  # read at once
 # Large float tensors are counted on a sample of blocks: the model is as good, for less time.
 _BLOCK_WORDS = 1 << 12
 _SAMPLED_FROM_WORDS = 1 << 16
 _MANY_VALUES = 16  # per block: such fields are counted on a sample of blocks
-
-
-class OrderedMap(Protocol):
-    """Like ``map``, but perhaps in several threads."""
-
-    def __call__(self, work: Callable[[_T], _R], items: Sequence[_T], /) -> Iterator[_R]:
-        """Yield ``work(item)`` in the order of the items."""
-        ...
 
 
 def survey(

@@ -107,7 +107,9 @@ def test_closed_streams_are_nowhere(line: str, closed: str, cli: RunCli) -> None
 
 
 def test_files_do_not_get_the_number_of_a_closed_stream(cli: RunCli) -> None:
-    code = "import os; from unweight_cli import streams; streams.prepare(); exit(os.dup(0))"
+    code = (
+        "import os; from unweight_cli.terminal import streams; streams.prepare(); exit(os.dup(0))"
+    )
     script = CLOSED.replace("CLOSED", "0 1 2").replace('"-m", "unweight_cli"', f'"-c", {code!r}')
     assert cli(script=script).returncode > 2
 

@@ -268,7 +268,7 @@ def test_a_terminated_run_leaves_no_weights_behind(
     script = (
         "import os, signal, tempfile\n"
         f"tempfile.tempdir = {str(tmp_path)!r}\n"
-        "from unweight.evaluation import verification\n"
+        "from unweight.evaluation.measure import perplexity_check as verification\n"
         "def load(checkpoint, device):\n"
         "    assert (checkpoint.weights / 'model.safetensors').is_file()\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"

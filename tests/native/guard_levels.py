@@ -81,7 +81,7 @@ def decode_matrix(
     empty.coded, empty.words = copied(span.coded), guarded(words.size)
     located = parse_directory(empty, model)
     if fused.decode_levels(empty, model, located, kernel):
-        pipe.check(span, pipe.as_decoded(model))
+        pipe.check(span, pipe.as_decoded(model), epsilon)
     for flip in RNG.integers(0, 8 * span.coded.size, 20).tolist():
         empty.coded[flip // 8] ^= 1 << flip % 8
         with contextlib.suppress(IntegrityError):

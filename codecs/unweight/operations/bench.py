@@ -21,7 +21,7 @@ from unweight_codecs.kernels import active_kernel
 from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import preset
-from unweight_codecs.tensor_codec import Coded, decode_tensor, encode_tensor, spans_of
+from unweight_codecs.tensor_codec import EncodedTensor, decode_tensor, encode_tensor, spans_of
 from unweight_codecs.tensor_spec import TensorSpec
 
 MAX_BYTES = 1 << 30  # measured in memory: more would not be more telling
@@ -144,7 +144,7 @@ def _load(source: Path) -> list[tuple[TensorSpec, Bytes]]:
 
 
 def _measure(pipeline: Pipeline, tensors: Tensors, engine: Engine | None) -> _Measured:
-    found, kept = _Measured(), list[tuple[Coded, Bytes]]()
+    found, kept = _Measured(), list[tuple[EncodedTensor, Bytes]]()
     for spec, data in tensors:
         coded = None
         if data.size >= MIN_CODED_BYTES:
@@ -175,7 +175,7 @@ def _measure(pipeline: Pipeline, tensors: Tensors, engine: Engine | None) -> _Me
 
 
 def _measure_device(
-    pipeline: Pipeline, kept: list[tuple[Coded, Bytes]], engine: Engine, found: _Measured
+    pipeline: Pipeline, kept: list[tuple[EncodedTensor, Bytes]], engine: Engine, found: _Measured
 ) -> None:
     start = time.perf_counter()
     spans = (spans_of(pipeline, coded, engine.span_chunks) for coded, _ in kept)

@@ -26,19 +26,17 @@ from unweight.operations.run import OperationRun
 from unweight.operations.tensor_rows import STORED
 from unweight.output import atomic_file, check_space
 from unweight.recipe import PipelineChoice, Recipe
-from unweight_codecs.accelerators import SPAN_CHUNKS
 from unweight_codecs.bounded.float_words import may_change
 from unweight_codecs.codec import Reader
 from unweight_codecs.errors import FormatError, IntegrityError, UnweightError, quoted
 from unweight_codecs.kernels import buffers
 from unweight_codecs.kernels.base import Bytes
 from unweight_codecs.layouts import layout_of
-from unweight_codecs.model import TensorModel
 from unweight_codecs.parallel import Workers
-from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import SMALLEST
-from unweight_codecs.span import CheckResult, Span
+from unweight_codecs.span import CheckResult
 from unweight_codecs.survey import survey
+from unweight_codecs.tensor_codec import TensorFit, encode_spans, fit_smallest
 
 __all__ = ["CompressOptions", "compress", "compress_planned"]
 
@@ -122,14 +120,11 @@ class _FileJob:
         view, digest = survey(
             entry.spec, self._reader(entry), chunk_words, self.observe, self.workers.ordered
         )
-        fitted = []
-        for chosen in choices:
-            model = chosen.pipeline.fit(view, chosen.epsilon)
-            fitted.append((_expected_bytes(chosen.pipeline, model), model, chosen))
-        expected, model, chosen = min(fitted, key=lambda fit: fit[0])
+        fit = fit_smallest(view, [(choice.pipeline, choice.epsilon) for choice in choices])
+        chosen = choices[fit.number]
         if not chosen.pipeline.is_exact:
             self.restored = before
-        if expected < entry.nbytes and self._code(entry, chosen, model, digest):
+        if fit.expected_bytes < entry.nbytes and self._code(entry, chosen, fit, digest):
             return chosen.pipeline.name
         if not chosen.pipeline.is_exact:
             self._digest(entry, self.restored.update)
@@ -156,25 +151,14 @@ class _FileJob:
         return read
 
     def _code(
-        self, entry: TensorEntry, chosen: PipelineChoice, model: TensorModel, digest: str
+        self, entry: TensorEntry, chosen: PipelineChoice, fit: TensorFit, digest: str
     ) -> bool:
-        read, pipeline = self._reader(entry), chosen.pipeline
-        rebuilt = pipeline.as_decoded(model)
-
-        def encode(first: int) -> Span:
-            count = min(SPAN_CHUNKS * model.chunk_words, model.layout.words - first)
-            span = Span(first, count, read(first, count))
-            pipeline.encode(span, model)
-            span.checked = pipeline.check(span, rebuilt)
-            span.drop_streams()
-            return span
-
-        self.writer.begin(pipeline, model)
-        spans = range(0, model.layout.words, SPAN_CHUNKS * model.chunk_words)
+        pipeline = fit.pipeline
+        self.writer.begin(pipeline, fit.model)
         done, again, restored = 0, xxhash.xxh3_64(), self.restored.copy()
         result = _Result()
         try:
-            for span in self.workers.ordered(encode, spans):
+            for span in encode_spans(fit, self._reader(entry), self.workers.ordered):
                 again.update(span.words.data)
                 self.writer.add(span)
                 if span.checked and not pipeline.is_exact:
@@ -238,10 +222,6 @@ class _Result:
         return CodedTensor(
             chosen.number, self.digest.hexdigest(), chosen.epsilon, relative, self.largest
         )
-
-
-def _expected_bytes(pipeline: Pipeline, model: TensorModel) -> int:
-    return pipeline.head_length(model) + model.estimated_bits // 8
 
 
 @dataclass(frozen=True, slots=True)

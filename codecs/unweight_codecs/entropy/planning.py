@@ -16,7 +16,7 @@ from unweight_codecs.model import TensorModel
 SAMPLE_WORDS = 1 << 12  # per sampled region: enough to see whether a plane is uniform
 SAMPLED_REGIONS = 32
 WORTH_CODING = 0.985  # a plane that would keep more than this of its size stays raw
-ZSTD_LEVEL = 3
+ZSTD_LEVEL = 3  # what is planned with is what codes: payload.coders takes it from here
 ZSTD_GAIN = 0.97  # zstd has to beat order-0 by this much, as it decodes slower
 
 

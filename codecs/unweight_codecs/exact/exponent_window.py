@@ -1,4 +1,4 @@
-"""Outlier detection. Lossless: exponents outside a dense window go to an escape stream, raw."""
+"""Outlier detection without loss: exponents outside a dense window become escapes."""
 
 import struct
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from unweight_codecs.codec import Stage, TensorView, check_setting
+from unweight_codecs.codec import Mode, Stage, TensorView, check_setting
 from unweight_codecs.errors import IntegrityError
 from unweight_codecs.model import TensorModel
 from unweight_codecs.span import Span
@@ -29,13 +29,14 @@ class ExponentWindow(Stage):
 
     base: int = AUTO
 
-    name: ClassVar[str] = "outlier"
+    name: ClassVar[str] = "exponent_window"
     slot: ClassVar[str] = "outlier"
+    mode: ClassVar[Mode | None] = "exact"
 
     def __post_init__(self) -> None:
         check_setting(self, "base", self.base, AUTO, LARGEST_BASE)
 
-    def fit(self, tensor: TensorView, model: TensorModel) -> None:
+    def fit(self, tensor: TensorView, model: TensorModel, epsilon: float) -> None:
         """Choose the window from the exponent histogram."""
         layout = tensor.layout
         if not layout.is_float:

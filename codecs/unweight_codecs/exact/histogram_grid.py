@@ -1,4 +1,4 @@
-"""CDF histogram grid. Lossless: the probability model of the symbols.
+"""CDF histogram grid without loss: the probability model of the symbols.
 
 A float format is itself a non-uniform grid of (bin, residual). This stage decides how many mantissa
 bits m join the bin in the coded symbol, and quantises the CDF of the symbols, and of every byte
@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unweight_codecs.codec import Stage, TensorView, check_setting
+from unweight_codecs.codec import Mode, Stage, TensorView, check_setting
 from unweight_codecs.entropy import frequencies
 from unweight_codecs.entropy.planning import plan_planes
 from unweight_codecs.errors import IntegrityError
@@ -43,8 +43,9 @@ class HistogramGrid(Stage):
     max_mantissa_bits: int = 2
     tables: int = 8
 
-    name: ClassVar[str] = "grid"
+    name: ClassVar[str] = "histogram_grid"
     slot: ClassVar[str] = "grid"
+    mode: ClassVar[Mode | None] = "exact"
 
     def __post_init__(self) -> None:
         bits = HISTOGRAM_MANTISSA_BITS
@@ -52,7 +53,7 @@ class HistogramGrid(Stage):
         check_setting(self, "max_mantissa_bits", self.max_mantissa_bits, 0, bits)
         check_setting(self, "tables", self.tables, 1, MAX_TABLES)
 
-    def fit(self, tensor: TensorView, model: TensorModel) -> None:
+    def fit(self, tensor: TensorView, model: TensorModel, epsilon: float) -> None:
         """Choose m by size, then fit the tables of the symbols and of the planes."""
         if tensor.layout.is_float:
             self._fit_symbols(tensor, model)

@@ -1,4 +1,4 @@
-"""Tile SVD. Lossless: a rank-1 model of log-energy, used as coding context.
+"""Scale classes: a rank-1 model of the logarithm of magnitude selects the frequency table.
 
 The logarithm of a weight's magnitude is modelled as the scale of its row plus the scale of its
 column, the rank-1 factorisation of the energies seen through the logarithm. The sum of both scales
@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unweight_codecs.codec import Stage, TensorView, check_setting
+from unweight_codecs.codec import Mode, Stage, TensorView, check_setting
 from unweight_codecs.entropy import frequencies, zstd
 from unweight_codecs.errors import IntegrityError
 from unweight_codecs.kernels.base import ALPHABET, Bytes, padded
@@ -39,13 +39,14 @@ class ScaleClasses(Stage):
 
     classes: int = 1
 
-    name: ClassVar[str] = "tile_svd"
+    name: ClassVar[str] = "scale_classes"
     slot: ClassVar[str] = "tile_svd"
+    mode: ClassVar[Mode | None] = "exact"
 
     def __post_init__(self) -> None:
         check_setting(self, "classes", self.classes, 1, MAX_CLASSES)
 
-    def fit(self, tensor: TensorView, model: TensorModel) -> None:
+    def fit(self, tensor: TensorView, model: TensorModel, epsilon: float) -> None:
         """Fit scales and a table per class; change nothing if they cost more than they save."""
         layout = tensor.layout
         if (
@@ -119,12 +120,6 @@ class ScaleClasses(Stage):
         classes = np.zeros(padded(span.count), np.uint8)
         classes[: span.count] = _classes(model.classes, span.first_word, span.count)
         span.streams["class"] = classes
-
-    def encode(self, span: Span, model: TensorModel) -> None:
-        """Do nothing: contexts change no value."""
-
-    def decode(self, span: Span, model: TensorModel) -> None:
-        """Do nothing: contexts change no value."""
 
 
 def _classes(found: ContextMap, first_word: int, count: int) -> Bytes:

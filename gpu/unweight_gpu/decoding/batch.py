@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from unweight_codecs.accelerators import CodedSpan
 from unweight_codecs.errors import IntegrityError
+from unweight_codecs.fused import DECODERS
 from unweight_codecs.kernels.base import Bytes, Frequencies, padded
-from unweight_codecs.model import TensorModel
-from unweight_codecs.payload.directory import CODERS, LENGTH_BITS, TABLE_BITS, parse_directory
+from unweight_codecs.model import BUILT_IN_CODERS, TensorModel
+from unweight_codecs.payload.directory import LENGTH_BITS, TABLE_BITS, parse_directory
 from unweight_codecs.span import Span
 from unweight_gpu.decoding.chunk_records import CHUNK, CODED, CONSTANT, EXPANDED, PACKED, STREAM
 from unweight_gpu.decoding.teams import NEED, order_of, teams_of
@@ -25,15 +26,17 @@ from unweight_gpu.palette.format import (
 from unweight_gpu.palette.offsets import PalettePlaces
 
 _KINDS: Final = {"raw": PACKED, "constant": CONSTANT, "rans": CODED}
-_KIND_OF_CODER: Final = np.array([_KINDS.get(name, PACKED) for name in CODERS], np.uint8)
-_RAW, _RANS, _ZSTD = (CODERS.index(name) for name in ("raw", "rans", "zstd"))
+_KIND_OF_CODER: Final = np.array([_KINDS.get(name, PACKED) for name in BUILT_IN_CODERS], np.uint8)
+_RAW, _RANS, _ZSTD = (BUILT_IN_CODERS.index(name) for name in ("raw", "rans", "zstd"))
 _PLANE_WORDS: Final = (1, 2, 3, 4, 8)  # bytes of the words that kernels join from planes
 _NO_PARTS: Final = ("symbol", "escape")
 
 
 def span_obstacle(span: CodedSpan) -> str:
     """Return why kernels cannot decode a span, "" if they can."""
-    return obstacle(span.model, span.directory) if span.is_built_in else "a stage of a plugin"
+    if span.stage_types not in DECODERS:
+        return "a stage without a kernel"
+    return obstacle(span.model, span.directory)
 
 
 def obstacle(model: TensorModel, directory: NDArray[np.void]) -> str:

@@ -23,7 +23,6 @@ from unweight_codecs.exact.histogram_grid import HistogramGrid
 from unweight_codecs.exact.scale_classes import ScaleClasses
 from unweight_codecs.payload.pack import Pack
 from unweight_codecs.pipeline import pipeline_of
-from unweight_codecs.presets import PRESETS
 from unweight_gpu.checking.comparison import Verifier
 from unweight_gpu.decoding.batch import span_obstacle
 from unweight_gpu.decoding.engine import CudaEngine
@@ -280,14 +279,12 @@ def test_stages_of_plugins_are_left_to_the_processor(register: Register, device:
         name = "vendor.tile_svd"
 
     stages = (ExponentWindow(), HistogramGrid(), Vendor(), BitExact(), Pack())
-    assert not pipeline_of("p", stages).is_built_in
-    assert PRESETS["max"].is_built_in
     with ArchiveReader(FIXTURES / "golden" / "floats16.default.unweight.safetensors") as archive:
         source, here = archive.tensors()[0]
         (span, *_) = archive.spans(archive.head(source, here))
-    assert span.is_built_in
     assert span_obstacle(span) == ""
-    assert span_obstacle(replace(span, is_built_in=False)) == "a stage of a plugin"
+    other = pipeline_of("p", stages).stage_types
+    assert span_obstacle(replace(span, stage_types=other)) == "a stage without a kernel"
 
 
 def test_auto_survives_a_device_that_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:

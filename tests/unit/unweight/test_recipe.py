@@ -137,7 +137,7 @@ WRONG = {
     ),
     "setting out of range": (
         '[[rule]]\ntensors = "*"\npreset = "fast"\nstages = ["grid:tables=0"]\n',
-        "rule 1: stage grid: tables",
+        "rule 1: stage grid (histogram_grid): tables",
     ),
 }
 
@@ -187,7 +187,7 @@ def test_recipes_that_cannot_be_read(tmp_path: Path) -> None:
         ("grid:tables=1,,", "'' is not of the form"),
         ("pack:chunk_log2=30", "chunk_log2 must be"),
         ("tile_svd:classes=17", "classes must be"),
-        ("bound:epsilon=0.1", "epsilon must be 0"),
+        ("bound:epsilon=0.1", "no setting 'epsilon'"),
         ("outlier:base=-2", "base must be"),
         ("grid=pack", "a codec for pack, not grid"),
         ("grid=nothing.there", "nothing.there"),
@@ -201,7 +201,7 @@ def test_settings_that_make_no_sense(setting: str, named: str) -> None:
 
 def test_settings_change_one_stage_and_mark_the_name() -> None:
     changed = with_settings(
-        preset("default"), ["grid:tables=2,mantissa_bits=1", "tile_svd=tile_svd"]
+        preset("default"), ["grid:tables=2,mantissa_bits=1", "tile_svd=scale_classes"]
     )
     assert changed.name == "default*"
     assert changed.stages[1] == HistogramGrid(tables=2, mantissa_bits=1)

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from unweight.archive.reader import CodedHead
 from unweight.operations.report import TensorReport
+from unweight_codecs.accelerators import PayloadHead
 from unweight_codecs.bounded.level_grid import LevelGrid
 from unweight_codecs.bounded.level_tables import TABLES
 from unweight_codecs.codec import SLOTS_IN_ORDER
@@ -19,7 +19,7 @@ Facts = dict[str, str | int | float]
 
 
 def facts_of(
-    slot: str, head: CodedHead, counts: NDArray[np.int64], row: TensorReport
+    slot: str, head: PayloadHead, counts: NDArray[np.int64], row: TensorReport
 ) -> Mapping[str, str | int | float]:
     """Return the facts of the stage in ``slot``; ``counts`` are those of the main stream's values.
 
@@ -71,7 +71,11 @@ def _classes(model: TensorModel) -> Facts:
 
 
 def _bounded(
-    slot: str, head: CodedHead, bounded: BoundedModel, counts: NDArray[np.int64], row: TensorReport
+    slot: str,
+    head: PayloadHead,
+    bounded: BoundedModel,
+    counts: NDArray[np.int64],
+    row: TensorReport,
 ) -> Facts:
     model, form = head.model, bounded.form
     if slot == "outlier":
