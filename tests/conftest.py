@@ -1,6 +1,6 @@
 """Shared by all tests: which kernels this machine has, payloads in memory, and model files."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
