@@ -204,7 +204,7 @@ def test_a_wider_limit_opens_the_gate(tmp_path: Path, capsys: Capture) -> None:
     [
         (("--max-delta", "0.1"), "--max-delta: has no effect without --perplexity"),
         (("--text", "eval.txt", "--measure"), "--text, --measure: has no effect"),
-        (("--perplexity", "--max-delta", "0.1"), "--against ORIGINAL names it"),
+        (("--perplexity", "--max-delta", "0.1"), "--against names the original"),
         (("--perplexity", "--max-delta", "nan", "--against", "."), "must be a number from 0 up"),
         (("--perplexity", "--max-delta", "-1", "--against", "."), "must be a number from 0 up"),
         (("--perplexity", "--windows", "0"), "'--windows'"),
