@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.gpu.support.devices import why_no_device
+from tests.support.native_library import use_library_under_test
 from tests.support.payloads import decoded, encoded
 from tests.support.signals import not_ignored_by_children
 from unweight.containers.safetensors import header_bytes
@@ -18,8 +19,10 @@ from unweight_codecs.tensor_spec import TensorSpec
 
 Tensor = tuple[str, str, tuple[int, ...], bytes]  # name, dtype, shape, bytes
 
+use_library_under_test()
 KERNELS = [status.name for status in kernel_status() if status.available]
 NATIVE: list[object] = [name for name in KERNELS if name != ReferenceKernels.name]
+FUSED = "avx512"
 NO_NATIVE = [pytest.param("", marks=pytest.mark.skip(reason="the C library was not built"))]
 
 
@@ -83,6 +86,15 @@ def native_kernel(request: pytest.FixtureRequest) -> NativeKernels:
     if path is None:
         pytest.skip("the C library was not built")
     return NativeKernels(library.load_library(path), str(request.param))
+
+
+@pytest.fixture
+def fused_kernel() -> NativeKernels:
+    """Return the kernels that decode 16-bit floats in one pass, of which there is one set."""
+    path = library.find_library()
+    if path is None or FUSED not in NATIVE:
+        pytest.skip(f"this machine does not run the {FUSED} kernels")
+    return NativeKernels(library.load_library(path), FUSED)
 
 
 @pytest.fixture(scope="session")

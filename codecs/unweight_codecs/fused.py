@@ -55,26 +55,26 @@ def decode(stage_types: tuple[type[Stage], ...], span: Span, model: TensorModel)
     return decoder(span, model, locate(span, model), kernels())
 
 
-def split(span: Span, model: TensorModel, kernel: Kernels) -> bool:
+def split_floats(span: Span, model: TensorModel, kernel: Kernels) -> bool:
     """Turn words into symbols, planes, top and escapes."""
-    form = model.form
-    if form.word_bytes == 2 and "top" not in model.coders:
-        parts = kernel.split16(span.words, span.count, model.chunk_words, form)
+    split = model.split
+    if split.word_bytes == 2 and "top" not in model.coders:
+        parts = kernel.split16(span.words, span.count, model.chunk_words, split)
         if parts:
             span.streams |= {"symbol": parts.symbols, "escape": parts.escapes}
             span.escape_counts = parts.escape_counts
-            if form.raw_bits >= 8:
+            if split.raw_bits >= 8:
                 span.streams["plane0"] = parts.low
-            if form.raw_bits % 8:
+            if split.raw_bits % 8:
                 span.packed["top"] = parts.top
             return True
-    symbols, planes, top = kernel.split(span.words, span.count, form)
+    symbols, planes, top = kernel.split(span.words, span.count, split)
     span.streams["symbol"] = symbols
     for k, plane in enumerate(planes):
         span.streams[f"plane{k}"] = plane
     if top.size:
         span.streams["top"] = top
-    span.streams["escape"] = kernel.collect_escapes(span.words, symbols, span.count, form)
+    span.streams["escape"] = kernel.collect_escapes(span.words, symbols, span.count, split)
     return True
 
 
@@ -91,7 +91,7 @@ def _decode_parts(
     span: Span, model: TensorModel, located: NDArray[np.void], kernel: Kernels
 ) -> None:
     """Decode floats of any size; raw planes are read where they lie in the coded bytes."""
-    form, streams = model.form, model.streams()
+    split, streams = model.split, model.streams()
     coded = list(streams)[:-1]  # all but the escapes
     for k, stream in enumerate(coded):
         if stream == "symbol" or np.any(located["coder"][:, k] != RAW):
@@ -105,13 +105,13 @@ def _decode_parts(
             for k, stream in enumerate(coded)
         }
         symbols, top = parts.pop("symbol"), parts.pop("top", _NO_BYTES)
-        words = span.words[first * form.word_bytes : (first + count) * form.word_bytes]
-        kernel.join(symbols, list(parts.values()), top, count, form, words)
+        words = span.words[first * split.word_bytes : (first + count) * split.word_bytes]
+        kernel.join(symbols, list(parts.values()), top, count, split, words)
         escapes = segments.segment_bytes(span, row[-1])
-        if row["coder"][-1] != RAW or escapes.size % form.escape_bytes:
+        if row["coder"][-1] != RAW or escapes.size % split.escape_bytes:
             raise IntegrityError("a chunk's escapes are damaged")
-        segments.check_escapes(escapes, form)
-        kernel.patch(symbols, count, form, escapes, words)
+        segments.check_escapes(escapes, split)
+        kernel.patch(symbols, count, split, escapes, words)
 
 
 def _values(
@@ -127,10 +127,10 @@ def _values(
 
 def decode16(span: Span, model: TensorModel, located: NDArray[np.void], kernel: Kernels) -> bool:
     """Decode a span of 16-bit floats in one pass; False when some chunk needs the general way."""
-    form = model.form
+    split = model.split
     tables = model.context_map.tables if model.context_map else model.tables.get("symbol")
     streams = list(model.streams())
-    if form.word_bytes != 2 or tables is None:
+    if split.word_bytes != 2 or tables is None:
         return False
     raw = [streams.index(name) for name in streams if name.startswith("plane") or name == "top"]
     if np.any(located["coder"][:, 0] != RANS) or np.any(located["coder"][:, 1:] != RAW):
@@ -138,7 +138,7 @@ def decode16(span: Span, model: TensorModel, located: NDArray[np.void], kernel: 
     for k in raw:
         segments.check_raw(located[:, k], model.streams()[streams[k]])
     for escapes in located[:, -1]:
-        segments.check_escapes(segments.segment_bytes(span, escapes), form)
+        segments.check_escapes(segments.segment_bytes(span, escapes), split)
     chunks = np.zeros(len(located), CHUNK16)
     _locate_symbols(chunks, model, located)
     for position, k in enumerate(raw):
@@ -146,7 +146,7 @@ def decode16(span: Span, model: TensorModel, located: NDArray[np.void], kernel: 
     chunks["escape"] = located["offset"][:, -1]
     chunks["escape_count"] = located["length"][:, -1]
     contexts = span.streams.get("context")
-    return kernel.decode16(span.coded, chunks, tables, contexts, form, span.words)
+    return kernel.decode16(span.coded, chunks, tables, contexts, split, span.words)
 
 
 def decode_levels(
@@ -182,7 +182,9 @@ def _locate_symbols(
     chunks["symbol"]["start"] = np.arange(len(located)) * model.chunk_words
 
 
-ENCODERS: Final[dict[tuple[type[Stage], ...], _Encoder]] = {(ExponentWindow, HistogramGrid): split}
+ENCODERS: Final[dict[tuple[type[Stage], ...], _Encoder]] = {
+    (ExponentWindow, HistogramGrid): split_floats
+}
 DECODERS: Final[dict[tuple[type[Stage], ...], _Decoder]] = {
     (ExponentWindow, HistogramGrid, ScaleClasses, BitExact, Pack): decode_floats,
     (ChannelOutlier, LevelGrid, TileSvd, ErrorBound, Pack): decode_levels,

@@ -72,8 +72,8 @@ class ContextMap:
 class TensorModel:
     """What the stages decided for one tensor. A decoder rebuilds it from the payload's head.
 
-    ``tables`` and ``classes`` are needed by both sides; the tables of a ``contextual`` stream are
-    chosen by what predicts it, one per context. ``table_of_chunk`` and ``coders`` guide the
+    ``tables`` and ``context_map`` are needed by both sides; the tables of a ``contextual`` stream
+    are chosen by what predicts it, one per context. ``table_of_chunk`` and ``coders`` guide the
     encoder only: a decoder finds the choice for every chunk in the directory, where a coder is a
     number, its position in ``coder_names``. ``stream_bits``
     are the parts of ``estimated_bits`` that coded streams take, with tables. ``sections``
@@ -114,15 +114,15 @@ class TensorModel:
     @property
     def escape_limit(self) -> int:
         """Symbols from here up are escapes."""
-        return self.bounded.form.limit if self.bounded else self.form.escape_limit
+        return self.bounded.form.limit if self.bounded else self.split.escape_limit
 
     @property
     def escape_bytes(self) -> int:
         """Bytes of one escape: an exponent, or the whole word where the rest is on a grid."""
-        return self.layout.word_bytes if self.bounded else self.form.escape_bytes
+        return self.layout.word_bytes if self.bounded else self.split.escape_bytes
 
     @property
-    def form(self) -> FloatSplit:
+    def split(self) -> FloatSplit:
         """The split of float words into symbols and raw bits."""
         layout = self.layout
         return FloatSplit(
@@ -147,12 +147,12 @@ class TensorModel:
             low_bits = self.bounded.form.low_bits
             low = {"low": low_bits} if low_bits else {}
             return {"symbol": 8} | low | {"escape": 8 * self.layout.word_bytes}
-        form = self.form
+        split = self.split
         streams = {"symbol": 8}
-        streams |= {f"plane{k}": 8 for k in range(form.raw_bits // 8)}
-        if form.raw_bits % 8:
-            streams["top"] = form.raw_bits % 8
-        return streams | {"escape": 8 * form.escape_bytes}
+        streams |= {f"plane{k}": 8 for k in range(split.raw_bits // 8)}
+        if split.raw_bits % 8:
+            streams["top"] = split.raw_bits % 8
+        return streams | {"escape": 8 * split.escape_bytes}
 
 
 def max_streams(layout: WordLayout) -> int:

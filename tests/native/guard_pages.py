@@ -110,7 +110,7 @@ def zero_points(kernel: NativeKernels) -> None:
         assert kernel.zero_points(halves, 2, 7, 16).max() < 16
 
 
-def forms() -> Iterator[FloatSplit]:
+def splits() -> Iterator[FloatSplit]:
     """Return every split of every float dtype."""
     for dtype in DTYPES.values():
         if dtype.exponent_bits and dtype.components == 1:
@@ -123,28 +123,28 @@ def forms() -> Iterator[FloatSplit]:
 
 def words(kernel: NativeKernels) -> None:
     """Words and planes of every float dtype; half of the words are escapes."""
-    for form in forms():
-        print(form)
+    for split in splits():
+        print(split)
         for count in (*range(1, 140), 4095, 4096, 4097):
-            original = copied(RNG.integers(0, 256, count * form.word_bytes, np.uint8))
-            symbols, low, top = kernel.split(original, count, form)
+            original = copied(RNG.integers(0, 256, count * split.word_bytes, np.uint8))
+            symbols, low, top = kernel.split(original, count, split)
             symbols, top, planes = copied(symbols), copied(top), [copied(plane) for plane in low]
-            escapes = copied(kernel.collect_escapes(original, symbols, count, form))
+            escapes = copied(kernel.collect_escapes(original, symbols, count, split))
             joined = guarded(original.size)
-            kernel.join(symbols, planes, top, count, form, joined)
-            kernel.patch(symbols, count, form, escapes, joined)
+            kernel.join(symbols, planes, top, count, split, joined)
+            kernel.patch(symbols, count, split, escapes, joined)
             assert np.array_equal(joined, original)
             if escapes.size:  # escapes that run out
-                expect_damage(kernel.patch, symbols, count, form, copied(escapes[1:]), joined)
+                expect_damage(kernel.patch, symbols, count, split, copied(escapes[1:]), joined)
 
 
 def split16(kernel: NativeKernels) -> None:
     """Words of 16 bits in one pass, in chunks; half of the words are escapes."""
-    for form in (form for form in forms() if form.word_bytes == 2):
-        print(form)
+    for split in (split for split in splits() if split.word_bytes == 2):
+        print(split)
         for count in (*range(1, 140), 4095, 4096, 4097, 9000):
             words = copied(RNG.integers(0, 256, 2 * count, np.uint8))
-            kernel.split16(words, count, CHUNK_WORDS, form)
+            kernel.split16(words, count, CHUNK_WORDS, split)
 
 
 def expect_damage(call: Callable[..., object], *arguments: object) -> None:

@@ -7,12 +7,14 @@ line that it has printed tells which call that was. Run by ``test_kernels_bounds
 import sys
 
 from tests.native import guard_levels, guard_pages
+from tests.support.native_library import use_library_under_test
 from unweight_codecs.kernels import buffers
 from unweight_codecs.kernels.native import NativeKernels, library
 
 
 def main(name: str) -> None:
     """Run all checks on the kernel called ``name``."""
+    use_library_under_test()
     path = library.find_library()
     if path is None:
         raise SystemExit("the C library was not built")

@@ -44,7 +44,7 @@ def _float_fields(model: TensorModel) -> list[_Field]:
     for stream, width in model.streams().items():
         if stream in ("symbol", "escape"):
             continue
-        shift = 8 * (model.form.raw_bits // 8 if stream == "top" else int(stream[5:]))
+        shift = 8 * (model.split.raw_bits // 8 if stream == "top" else int(stream[5:]))
         signed = shift + width > low_bits
         fields.append(_Field(stream, shift, width - signed, signed))
     return fields

@@ -189,7 +189,7 @@ def _context_counts(
     layout, number = tensor.layout, int(contexts.max()) + 1
     shift = layout.histogram_bits - layout.exponent_bits - model.top_bits
     counts = np.zeros(number * ALPHABET, np.int64)
-    base, limit = model.base << model.top_bits, model.form.escape_limit
+    base, limit = model.base << model.top_bits, model.split.escape_limit
     top_mask = (1 << model.top_bits) - 1
     found = ContextMap(row_scales, column_scales, contexts, np.zeros((0, ALPHABET), np.uint16))
     mask = (1 << layout.histogram_bits) - 1

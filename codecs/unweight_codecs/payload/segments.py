@@ -140,13 +140,13 @@ def check_raw(located: NDArray[np.void], bits: int) -> None:
         raise IntegrityError("a raw segment has a wrong length")
 
 
-def check_escapes(escapes: Bytes, form: FloatSplit) -> None:
+def check_escapes(escapes: Bytes, split: FloatSplit) -> None:
     """Raise IntegrityError unless every escape is an exponent of a format that has escapes."""
-    exponents = 1 << form.exponent_bits
-    values = escapes.view("<u2") if form.escape_bytes > 1 else escapes
+    exponents = 1 << split.exponent_bits
+    values = escapes.view("<u2") if split.escape_bytes > 1 else escapes
     if exponents <= np.iinfo(values.dtype).max and values.max(initial=0) >= exponents:
         raise IntegrityError("an escape is no exponent of the dtype")
-    if values.size and form.window == exponents:
+    if values.size and split.window == exponents:
         raise IntegrityError("a chunk has escapes, but the window holds every exponent")
 
 
@@ -191,4 +191,4 @@ def _decode_escapes(span: Span, model: TensorModel, located: NDArray[np.void]) -
     parts = [segment_bytes(span, row) for row in located]
     span.streams["escape"] = np.concatenate(parts) if parts else np.zeros(0, np.uint8)
     if model.is_exact:
-        check_escapes(span.streams["escape"], model.form)
+        check_escapes(span.streams["escape"], model.split)

@@ -39,7 +39,7 @@ def facts_of(
 
 def _exact(slot: str, model: TensorModel, counts: NDArray[np.int64]) -> Facts:
     if slot == "outlier" and model.layout.is_float:
-        limit = model.form.escape_limit
+        limit = model.split.escape_limit
         escapes = int(counts[limit:].sum()) if limit < ALPHABET else 0
         return {
             "exponent window": f"{model.base} to {model.base + model.window - 1}",

@@ -57,16 +57,16 @@ def _symbols(
     field = words.view(f"<u{layout.word_bytes}")
     value = (field >> field.dtype.type(layout.mantissa_bits - model.top_bits)).astype(np.int64)
     value &= (1 << (layout.exponent_bits + model.top_bits)) - 1
-    symbols = _windowed(value, model.form)
+    symbols = _windowed(value, model.split)
     if model.context_map:
         return symbols, _contexts(head, chunk, len(symbols))
     return symbols, _table_of(head, chunk, "symbol")
 
 
-def _windowed(value: NDArray[np.int64], form: FloatSplit) -> NDArray[np.int64]:
-    symbol = value - (form.base << form.top_bits)
-    escape = form.escape_limit | value & ((1 << form.top_bits) - 1)
-    return np.where((symbol < 0) | (symbol >= form.escape_limit), escape, symbol)
+def _windowed(value: NDArray[np.int64], split: FloatSplit) -> NDArray[np.int64]:
+    symbol = value - (split.base << split.top_bits)
+    escape = split.escape_limit | value & ((1 << split.top_bits) - 1)
+    return np.where((symbol < 0) | (symbol >= split.escape_limit), escape, symbol)
 
 
 def _contexts(head: PayloadHead, chunk: int, count: int) -> NDArray[np.int64]:

@@ -71,8 +71,8 @@ class PlaneReference:
         field = _ones(split.exponent_bits) << split.mantissa_bits
         exponents = escapes.view(f"<u{split.escape_bytes}").astype(np.uint64)
         whole = words.view(f"<u{split.word_bytes}")
-        kept = whole[escaped].astype(np.uint64) & ~np.uint64(field)
-        whole[escaped] = kept | exponents << split.mantissa_bits & field
+        others = whole[escaped].astype(np.uint64) & ~np.uint64(field)
+        whole[escaped] = others | exponents << split.mantissa_bits & field
 
     def split16(
         self, words: Bytes, count: int, chunk_words: int, split: FloatSplit

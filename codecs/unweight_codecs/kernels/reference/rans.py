@@ -128,6 +128,8 @@ def _starts(frequencies: Frequencies) -> NDArray[np.uint32]:
 
 def _slots(frequencies: Frequencies) -> Bytes:
     """Return the symbol of every slot of every table, shape (tables, 4096)."""
+    if not len(frequencies):
+        raise IntegrityError("a chunk names a frequency table that does not exist")
     if np.any(frequencies.sum(axis=1, dtype=np.int64) != SLOTS):
         raise IntegrityError("a frequency table does not sum to 4096")
     symbols = np.arange(ALPHABET, dtype=np.uint8)

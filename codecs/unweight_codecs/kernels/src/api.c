@@ -34,8 +34,8 @@ void uw_join(const uw_kernel *kernel, const uint8_t *symbols, const uint8_t *con
     kernel->join(symbols, planes, top, count, spec, words);
 }
 
-/* Packs `count` values of `width` bits (1 to 8), value i at bit i * width, into ceil(count * width / 8) bytes; `out` has
- * eight bytes to spare. */
+/* Packs `count` values of `width` bits (1 to 8), value i at bit i * width, into ceil(count * width / 8) bytes; `out`
+ * has eight bytes to spare. */
 void uw_pack_bits(const uw_kernel *kernel, const uint8_t *values, uint64_t count, uint32_t width, uint8_t *out)
 {
     kernel->pack_bits(values, count, width, out);

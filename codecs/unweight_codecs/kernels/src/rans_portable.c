@@ -12,7 +12,8 @@ UW_INLINE const uint8_t *decode_group(const uint8_t *words, const uint8_t *end, 
     for (uint32_t round = 0; round < 4; round++) {
         for (uint32_t lane = 0; lane < UW_LANES; lane++) {
             const uint32_t at = lane * 4 + round, state = states[lane];
-            const uw_decoder_entry *row = contexts.of ? table + (size_t)contexts.of[at >> contexts.shift] * UW_SLOTS : table;
+            const uw_decoder_entry *row =
+                contexts.of ? table + (size_t)contexts.of[at >> contexts.shift] * UW_SLOTS : table;
             const uw_decoder_entry entry = row[state & (UW_SLOTS - 1)];
             uint32_t next = ((entry >> 8 & (UW_SLOTS - 1)) + 1) * (state >> UW_PROB_BITS) + (entry >> 20);
             const uint32_t low = next < UW_STATE_LOW;
