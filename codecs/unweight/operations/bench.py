@@ -91,7 +91,7 @@ def bench(
     With a ``device`` other than the processor, its decoding is measured as well.
     """
     if repeats < 1:
-        raise UsageError(f"--repeats must be at least 1, not {repeats}")
+        raise UsageError(f"must be at least 1, not {repeats}", parameter="repeats")
     pipelines = [(name, preset(name)) for name in presets]
     with open_engine(device, 1, note) as engine:
         used = None if isinstance(engine, CpuEngine) else engine

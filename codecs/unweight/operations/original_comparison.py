@@ -15,7 +15,7 @@ from unweight_codecs.errors import IntegrityError, QualityGateError, quoted
 from unweight_codecs.kernels.operands import Bytes
 
 
-class Comparison:
+class OriginalComparison:
     """Compares restored pieces with the original file; measures the error of changed tensors."""
 
     def __init__(self, archive: ArchiveReader, original: Path) -> None:

@@ -82,6 +82,14 @@ def _plain(path: Path, index: ContainerIndex) -> HeaderReport:
     )
 
 
+def largest_coded(path: Path) -> str:
+    """Return the name of the largest coded tensor; raises UsageError where none is coded."""
+    coded = [tensor for tensor in inspect_header(path).tensors if tensor.pipeline != STORED]
+    if not coded:
+        raise UsageError(f"{path}: no tensor is coded")
+    return max(coded, key=lambda tensor: tensor.source_bytes).name
+
+
 def inspect_stages(path: Path, tensor: str) -> StagesReport:
     """Decode one coded tensor and describe what every stage did to it."""
     with ArchiveReader(path) as archive:
