@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from unweight.archive import ArchiveReader
-from unweight.archive.hosts import FORMATS
+from unweight.containers.registry import CONTAINERS
 from unweight.operations.compress import CompressOptions, compress
 from unweight.operations.decompress import decompress
 from unweight.operations.progress import NoProgress
@@ -110,7 +110,7 @@ class Seen:
 
 def test_golden_files_have_everything_the_format_has() -> None:
     seen = Seen()
-    assert seen.containers == set(FORMATS)
+    assert seen.containers == set(CONTAINERS)
     assert seen.dtypes == {*DTYPES, *BLOCK_DTYPES}
     assert seen.predicted == {(name, stream) for name in PREDICTED for stream in PREDICTED[name]}
     assert seen.coders == set(BUILT_IN_CODERS)
