@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs.errors import FormatError, ResourceError, quoted
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.tensor_spec import TensorSpec, dtype_named
 
 _OWN: Final[Mapping[str, str]] = {

@@ -15,7 +15,7 @@ from unweight.numpy_dtypes import as_array
 from unweight.paths import StrPath, path_of
 from unweight_codecs.accelerators import CpuEngine
 from unweight_codecs.errors import IntegrityError, UsageError, quoted
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.tensor_spec import TensorSpec
 
 _FRAMEWORKS: Final = ("np", "numpy")

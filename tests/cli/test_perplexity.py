@@ -268,11 +268,11 @@ def test_a_terminated_run_leaves_no_weights_behind(
     script = (
         "import os, signal, tempfile\n"
         f"tempfile.tempdir = {str(tmp_path)!r}\n"
-        "from unweight.evaluation.measure import perplexity_check as verification\n"
+        "from unweight.evaluation.measure import perplexity_check\n"
         "def load(checkpoint, device):\n"
         "    assert (checkpoint.weights / 'model.safetensors').is_file()\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
-        "verification.load = load\n"
+        "perplexity_check.load = load\n"
         "from unweight_cli.__main__ import main\n"
         "main()\n"
     )

@@ -18,7 +18,7 @@ from unweight.operations.progress import Progress
 from unweight_codecs.accelerators import CPU, CpuEngine, Engine, no_note, open_engine
 from unweight_codecs.errors import IntegrityError, UsageError, quoted
 from unweight_codecs.kernels import active_kernel
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import preset
 from unweight_codecs.tensor_codec import EncodedTensor, decode_tensor, encode_tensor, spans_of

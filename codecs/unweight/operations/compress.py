@@ -30,7 +30,7 @@ from unweight_codecs.bounded.float_words import may_change
 from unweight_codecs.codec import Reader
 from unweight_codecs.errors import FormatError, IntegrityError, UnweightError, quoted
 from unweight_codecs.kernels import buffers
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.layouts import layout_of
 from unweight_codecs.parallel import Workers
 from unweight_codecs.presets import SMALLEST

@@ -6,7 +6,7 @@ from typing import Protocol, Self
 
 from unweight_codecs.accelerators.coded_span import CodedSpan
 from unweight_codecs.accelerators.tuning import TuningReport
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 
 
 class Piece(Protocol):

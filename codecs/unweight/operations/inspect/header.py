@@ -23,7 +23,7 @@ from unweight.operations.report import (
 from unweight.operations.tensor_rows import STORED, tensor_rows
 from unweight_codecs.accelerators import PayloadHead
 from unweight_codecs.errors import FormatError, UsageError, quoted
-from unweight_codecs.kernels.base import LevelForm
+from unweight_codecs.kernels.operands import LevelForm
 from unweight_codecs.model import TensorModel
 from unweight_codecs.payload.directory import LENGTH_BITS, TABLE_BITS
 
