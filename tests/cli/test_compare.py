@@ -253,7 +253,7 @@ def test_shards_of_a_compressed_directory(
     assert rows["Q4_0"]["nbytes"] == (64 * 64 + 64 * 32) // 32 * 18 + 8 * 30 * 2 + 9 * 4
     assert list(temporary.iterdir()) == []
     assert run(["compare", str(model), *ALONE]) == 0
-    assert "leave 1 tensor as they are, whose rows are no whole blocks: odd." in (
+    assert "leave 1 tensor as they are, whose rows are not whole blocks: odd." in (
         capsys.readouterr().out
     )
 

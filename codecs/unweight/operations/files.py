@@ -77,7 +77,7 @@ def open_job(source: Path) -> Job:
 
 
 def is_ignored(file: PurePosixPath) -> bool:
-    """Tell by its path whether a file in a model directory is not part of the model."""
+    """Return whether a file in a model directory is, judging by its path, no part of the model."""
     return is_leftover(file) or not UNMANAGED.isdisjoint(file.parts)
 
 
