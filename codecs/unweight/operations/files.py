@@ -12,7 +12,7 @@ from unweight.containers.directories.snapshot import (
     is_index_path,
     open_snapshot,
 )
-from unweight.containers.registry import container_named, sniff
+from unweight.containers.registry import CONTAINERS, container_named, sniff
 from unweight.output import (
     atomic_directory,
     check_replaceable,
@@ -119,6 +119,9 @@ def compressed_name(source: Path) -> Path:
 
 def _compressed_suffix(model: Path) -> str:
     """Return the suffix of the result: that of the host, where it is another container."""
+    own_hosts = (row for row in CONTAINERS.values() if row.host == row.name)
+    if model.suffix.lower() in {row.suffix for row in own_hosts}:
+        return model.suffix  # whatever is inside will be looked at when it is read
     with FileSource(model) as file:
         container = sniff(file)
     if container.host != container.name:
