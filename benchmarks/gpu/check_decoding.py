@@ -13,14 +13,14 @@ from benchmarks.gpu.data import Layer, coded, in_chunks, whole
 from unweight_codecs.accelerators import SPAN_CHUNKS, CodedSpan
 from unweight_codecs.bounded.float_words import FLOATS, words_of_values
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.payload.directory import parse_directory
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import BOUNDED, DEFAULT, PRESETS
 from unweight_codecs.span import Span
 from unweight_codecs.tensor_codec import decode_tensor, spans_of
 from unweight_codecs.tensor_spec import TensorSpec
-from unweight_gpu.decoding.batch import span_obstacle
+from unweight_gpu.decoding.obstacles import span_obstacle
 from unweight_gpu.decoding.transfer import Request, Transfer, UnderWay
 from unweight_gpu.device.interface import StreamingDevice
 

@@ -12,8 +12,9 @@ from unweight_codecs.accelerators import CodedSpan
 from unweight_codecs.errors import IntegrityError
 from unweight_codecs.presets import DEFAULT
 from unweight_gpu.checking.comparison import Verifier
-from unweight_gpu.decoding.batch import BatchBuilder, palette_obstacle
+from unweight_gpu.decoding.batch import BatchBuilder
 from unweight_gpu.decoding.decoder import Decoder, Prepared
+from unweight_gpu.decoding.obstacles import palette_obstacle
 from unweight_gpu.decoding.tensor_records import Places
 from unweight_gpu.device.interface import Array, Device
 from unweight_gpu.device.timing import Timer, copies_of

@@ -20,9 +20,18 @@ from unweight_codecs.payload.pack import Pack
 
 CODEC_GROUP = "unweight.codecs"
 ACCELERATOR_GROUP = "unweight.accelerators"
-EXACT_STAGES = (ExponentWindow, HistogramGrid, ScaleClasses, BitExact, Pack)
-BOUNDED_STAGES = (ChannelOutlier, LevelGrid, TileSvd, ErrorBound)
-BUILT_IN_STAGES = (*EXACT_STAGES, *BOUNDED_STAGES)
+# The stages of this library: a new one is a row here.
+BUILT_IN_STAGES: tuple[type[Stage], ...] = (
+    ExponentWindow,
+    HistogramGrid,
+    ScaleClasses,
+    BitExact,
+    ChannelOutlier,
+    LevelGrid,
+    TileSvd,
+    ErrorBound,
+    Pack,
+)
 _OWN_DISTRIBUTION = "unweight"
 
 

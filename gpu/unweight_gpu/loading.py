@@ -17,7 +17,7 @@ from unweight.containers.base import TensorEntry
 from unweight_codecs.accelerators import CodedSpan, decode_on_host
 from unweight_codecs.errors import IntegrityError, UsageError, quoted
 from unweight_codecs.tensor_spec import TensorSpec
-from unweight_gpu.decoding.batch import palette_obstacle, span_obstacle
+from unweight_gpu.decoding.obstacles import palette_obstacle, span_obstacle
 from unweight_gpu.decoding.overlap import batches, overlapped
 from unweight_gpu.decoding.transfer import Request, Slot, Transfer, UnderWay
 from unweight_gpu.device.interface import Array, StreamingDevice

@@ -109,7 +109,7 @@ def test_inspect(coded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [stage["name"] for stage in report["stages"]] == [
         "channel_outlier",
         "level_grid",
-        "tile_low_rank",
+        "tile_svd",
         "error_bound",
         "pack",
     ]

@@ -13,9 +13,9 @@ RunCli = Callable[..., CompletedProcess[str]]
 # A command line whose compress takes its time and then fails.
 SLOW = """
 import sys, time
-import unweight.operations.compress as module
+import unweight
 
-def compress(source, target, options, progress):
+def compress(path, output, *, progress, **options):
     progress.begin("model-00001-of-00002-with-a-long-name.safetensors", 1_000_000)
     progress.advance(500_000)
     try:
@@ -25,8 +25,7 @@ def compress(source, target, options, progress):
         print("cleaned", file=sys.stderr, flush=True)
     raise ZeroDivisionError("at the end")
 
-module.compress = compress
-module.plan = lambda *given: None
+unweight.compress = compress
 from unweight_cli.__main__ import main
 main()
 """
@@ -107,7 +106,9 @@ def test_closed_streams_are_nowhere(line: str, closed: str, cli: RunCli) -> None
 
 
 def test_files_do_not_get_the_number_of_a_closed_stream(cli: RunCli) -> None:
-    code = "import os; from unweight_cli import streams; streams.prepare(); exit(os.dup(0))"
+    code = (
+        "import os; from unweight_cli.terminal import streams; streams.prepare(); exit(os.dup(0))"
+    )
     script = CLOSED.replace("CLOSED", "0 1 2").replace('"-m", "unweight_cli"', f'"-c", {code!r}')
     assert cli(script=script).returncode > 2
 

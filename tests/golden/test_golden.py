@@ -10,14 +10,14 @@ import pytest
 from fixtures.golden_folder import SUMS, VERSION, GoldenFolder
 from fixtures.make_golden import GOLDEN, LOSSLESS
 from unweight.archive import ArchiveReader
-from unweight.archive.hosts import FORMATS
-from unweight.archive.reader import CodedHead
+from unweight.containers.registry import CONTAINERS
 from unweight.operations.compress import CompressOptions, compress
 from unweight.operations.decompress import decompress
 from unweight.operations.progress import NoProgress
 from unweight.operations.verify import verify
+from unweight_codecs.accelerators import PayloadHead
 from unweight_codecs.layouts.contexts import PREDICTED
-from unweight_codecs.payload.directory import CODERS
+from unweight_codecs.model import BUILT_IN_CODERS
 from unweight_codecs.presets import PRESETS
 from unweight_codecs.tensor_spec import BLOCK_DTYPES, DTYPES
 
@@ -112,26 +112,26 @@ class Seen:
                     if archive.is_coded(source.spec.name):
                         self._look(archive.head(source, here))
 
-    def _look(self, head: CodedHead) -> None:
+    def _look(self, head: PayloadHead) -> None:
         model, entries = head.model, head.directory["segments"]
         self.dtypes.add(model.spec.dtype)
-        self.coders |= {CODERS[coder] for coder in np.unique(entries >> 28).tolist()}
+        self.coders |= {BUILT_IN_CODERS[coder] for coder in np.unique(entries >> 28).tolist()}
         self.chunks = max(self.chunks, len(entries))
         self.predicted |= {(model.spec.dtype, stream) for stream in model.contextual}
         self.tables = max(self.tables, *map(len, model.tables.values()), 0)
         if model.layout.is_float:
             self.mantissa_bits.add(model.top_bits)
             self.escapes += int((entries[:, -1] & 0xFFFFF).sum())
-        if model.classes is not None:
-            self.contexts = max(self.contexts, len(model.classes.tables))
+        if model.context_map is not None:
+            self.contexts = max(self.contexts, len(model.context_map.tables))
 
 
 def test_golden_files_have_everything_the_format_has() -> None:
     seen = Seen()
-    assert seen.containers == set(FORMATS)
+    assert seen.containers == set(CONTAINERS)
     assert seen.dtypes == {*DTYPES, *BLOCK_DTYPES}
     assert seen.predicted == {(name, stream) for name in PREDICTED for stream in PREDICTED[name]}
-    assert seen.coders == set(CODERS)
+    assert seen.coders == set(BUILT_IN_CODERS)
     assert seen.presets == set(PRESETS)
     assert seen.escapes > 0
     assert seen.contexts > 1

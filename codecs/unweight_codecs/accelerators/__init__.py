@@ -1,10 +1,10 @@
 """Where decoding and comparing run: the processor, or a device that a plugin brings."""
 
-from unweight_codecs.accelerators.base import Accelerator, CodedSpan, Engine, Piece
+from unweight_codecs.accelerators.base import Accelerator, Engine, Piece
 from unweight_codecs.accelerators.choice import AUTO, no_note, open_accelerator, open_engine
+from unweight_codecs.accelerators.coded_span import SPAN_CHUNKS, CodedSpan, PayloadHead
 from unweight_codecs.accelerators.cpu import (
     CPU,
-    SPAN_CHUNKS,
     CpuEngine,
     HostPiece,
     decode_on_host,
@@ -20,6 +20,7 @@ __all__ = [
     "CpuEngine",
     "Engine",
     "HostPiece",
+    "PayloadHead",
     "Piece",
     "TuningReport",
     "TuningRow",

@@ -1,4 +1,4 @@
-"""A batch of coded chunks as kernels take it: places, parameters, tables, and who does what."""
+"""A batch of coded chunks as kernels take it: places, parameters, tables, and which kernels."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,60 +6,25 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from unweight_codecs.accelerators import CodedSpan
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import Bytes, Frequencies, padded
+from unweight_codecs.kernels.operands import Bytes, Frequencies, padded
 from unweight_codecs.model import TensorModel
-from unweight_codecs.payload.directory import CODERS, LENGTH_BITS, TABLE_BITS, parse_directory
+from unweight_codecs.payload.directory import parse_directory
 from unweight_codecs.span import Span
-from unweight_gpu.decoding.chunk_records import CHUNK, CODED, CONSTANT, EXPANDED, PACKED, STREAM
+from unweight_gpu.decoding.chunk_records import (
+    CHUNK,
+    CODED,
+    EXPANDED,
+    KIND_OF_CODER,
+    PACKED,
+    STREAM,
+)
 from unweight_gpu.decoding.teams import NEED, order_of, teams_of
 from unweight_gpu.decoding.tensor_records import Places, TableEntry, TensorTable
-from unweight_gpu.palette.format import (
-    LARGEST_BASE,
-    ROW_WORDS,
-    SMALLEST_BASE,
-    Layout,
-    refusal,
-)
+from unweight_gpu.palette.format import Layout
 from unweight_gpu.palette.offsets import PalettePlaces
 
-_KINDS: Final = {"raw": PACKED, "constant": CONSTANT, "rans": CODED}
-_KIND_OF_CODER: Final = np.array([_KINDS.get(name, PACKED) for name in CODERS], np.uint8)
-_RAW, _RANS, _ZSTD = (CODERS.index(name) for name in ("raw", "rans", "zstd"))
-_PLANE_WORDS: Final = (1, 2, 3, 4, 8)  # bytes of the words that kernels join from planes
 _NO_PARTS: Final = ("symbol", "escape")
-
-
-def span_obstacle(span: CodedSpan) -> str:
-    """Return why kernels cannot decode a span, "" if they can."""
-    return obstacle(span.model, span.directory) if span.is_built_in else "a stage of a plugin"
-
-
-def obstacle(model: TensorModel, directory: NDArray[np.void]) -> str:
-    """Return why kernels cannot decode chunks that built-in stages made, "" if they can."""
-    layout = model.layout
-    if layout.fields:
-        return "quantised blocks"
-    if not layout.is_float and layout.word_bytes not in _PLANE_WORDS:
-        return f"words of {layout.word_bytes} bytes"
-    if np.any(directory["segments"] >> (LENGTH_BITS + TABLE_BITS) == _ZSTD):
-        return "zstd"
-    return ""
-
-
-def palette_obstacle(model: TensorModel, directory: NDArray[np.void]) -> str:
-    """Return why kernels cannot make a palette of a whole tensor, "" if they can."""
-    layout, words = model.layout, max(1, model.layout.words)
-    if model.spec.dtype != "BF16" or not model.is_exact or len(model.spec.shape) < 2:
-        return "not a BF16 matrix that is coded exactly"
-    if not layout.words or layout.columns % ROW_WORDS:
-        return f"rows of {layout.columns} weights, not a multiple of {ROW_WORDS}"
-    if not SMALLEST_BASE <= model.base <= LARGEST_BASE:
-        return f"a window that begins at exponent {model.base}"
-    lengths = directory["segments"][:, -1] & ((1 << LENGTH_BITS) - 1)
-    refused = refusal(Layout(words // layout.columns, layout.columns), int(lengths.sum()))
-    return refused.reason if refused else obstacle(model, directory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,14 +154,16 @@ class BatchBuilder:
         model, located = tensor.model, parse_directory(span, tensor.model)
         chunks = self._numbered_chunks(span, tensor, len(located))
         needs, parts = np.zeros(len(located), NEED), 0
-        for (name, bits), segments in zip(model.streams().items(), located.T, strict=True):
+        kinds = _kinds_of(located["coder"], model)
+        streams = zip(model.streams().items(), located.T, kinds.T, strict=True)
+        for (name, bits), segments, kind in streams:
             source = chunks[name] if name in _NO_PARTS else chunks["parts"][:, parts]
             parts += name not in _NO_PARTS
             source["offset"], source["length"] = segments["offset"] + coded_at, segments["length"]
-            source["kind"], source["bits"] = _KIND_OF_CODER[segments["coder"]], bits
-            if name == "escape" and np.any(segments["coder"] != _RAW):
+            source["kind"], source["bits"] = kind, bits
+            if name == "escape" and np.any(kind != PACKED):
                 raise IntegrityError("a chunk codes its escapes")
-            coded = np.flatnonzero(segments["coder"] == _RANS)
+            coded = np.flatnonzero(kind == CODED)
             if not coded.size:
                 continue
             tables = _tables_of(tensor, name, segments["table"][coded])
@@ -266,3 +233,11 @@ def _tables_of(tensor: TableEntry, stream: str, numbers: NDArray[np.uint32]) -> 
     if np.any(numbers >= count):
         raise IntegrityError("a chunk is coded with a table that the file does not have")
     return first + numbers.astype(np.int64)
+
+
+def _kinds_of(coders: NDArray[np.uint8], model: TensorModel) -> NDArray[np.uint8]:
+    """Return how the values of each segment lie in the coded bytes, by the number of its coder."""
+    kinds = np.zeros(coders.shape, np.uint8)
+    for number in np.unique(coders).tolist():
+        kinds[coders == number] = KIND_OF_CODER[model.coder_names[number]]
+    return kinds

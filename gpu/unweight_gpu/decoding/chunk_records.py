@@ -5,6 +5,8 @@ from typing import Final
 import numpy as np
 
 PACKED, CONSTANT, CODED, EXPANDED = range(4)  # how the values of a stream lie in their buffer
+# How each coder leaves them, by its name. A coder that is not here is one that no kernel knows.
+KIND_OF_CODER: Final = {"raw": PACKED, "constant": CONSTANT, "rans": CODED}
 MOST_PARTS: Final = 8
 TEAM: Final = 4  # chunks that a block of threads decodes with the same tables
 
@@ -45,7 +47,7 @@ TENSOR = np.dtype(
         ("columns", "<u8"),
         ("row_scales", "<u8"),
         ("column_scales", "<u8"),
-        ("class_of_sum", "<u8"),
+        ("context_of_sum", "<u8"),
         ("level_table", "<u8"),
         ("weights", "<u8"),
         ("left", "<u8"),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_gpu.device.compilation import compiled
 from unweight_gpu.device.failures import device_errors
 from unweight_gpu.device.interface import Array, Function, Handle, Module, Queue

@@ -1,7 +1,6 @@
 """Whole files through an engine on a device: what ``--device`` runs, but for CuPy."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,15 +16,7 @@ from unweight.operations.verify import verify
 from unweight_codecs import registry
 from unweight_codecs.accelerators import CodedSpan, Engine, choice, decode_on_host
 from unweight_codecs.errors import IntegrityError, QualityGateError, ResourceError, UsageError
-from unweight_codecs.exact.bit_exact import BitExact
-from unweight_codecs.exact.exponent_window import ExponentWindow
-from unweight_codecs.exact.histogram_grid import HistogramGrid
-from unweight_codecs.exact.scale_classes import ScaleClasses
-from unweight_codecs.payload.pack import Pack
-from unweight_codecs.pipeline import pipeline_of
-from unweight_codecs.presets import PRESETS
 from unweight_gpu.checking.comparison import Verifier
-from unweight_gpu.decoding.batch import span_obstacle
 from unweight_gpu.decoding.engine import CudaEngine
 from unweight_gpu.device.interface import StreamingDevice
 
@@ -270,21 +261,6 @@ def test_auto_without_any_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "accelerator_names", lambda: ())
     choice.open_engine("auto", 1, notes.append)
     assert notes == ["decoding on the processor: no accelerator is installed"]
-
-
-def test_stages_of_plugins_are_left_to_the_processor(register: Register, device: Device) -> None:
-    class Vendor(ScaleClasses):
-        name = "vendor.tile_svd"
-
-    stages = (ExponentWindow(), HistogramGrid(), Vendor(), BitExact(), Pack())
-    assert not pipeline_of("p", stages).is_built_in
-    assert PRESETS["max"].is_built_in
-    with ArchiveReader(LOSSLESS / "floats16.default.unweight.safetensors") as archive:
-        source, here = archive.tensors()[0]
-        (span, *_) = archive.spans(archive.head(source, here))
-    assert span.is_built_in
-    assert span_obstacle(span) == ""
-    assert span_obstacle(replace(span, is_built_in=False)) == "a stage of a plugin"
 
 
 def test_auto_survives_a_device_that_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:

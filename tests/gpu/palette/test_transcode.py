@@ -13,8 +13,9 @@ from tests.gpu.support.seeded import SEEDS, Seeded
 from unweight_codecs.presets import BOUNDED, PRESETS
 from unweight_codecs.span import Span
 from unweight_codecs.tensor_spec import TensorSpec
-from unweight_gpu.decoding.batch import BatchBuilder, palette_obstacle
+from unweight_gpu.decoding.batch import BatchBuilder
 from unweight_gpu.decoding.decoder import Decoder
+from unweight_gpu.decoding.obstacles import palette_obstacle
 from unweight_gpu.decoding.tensor_records import Places
 from unweight_gpu.palette import reference
 from unweight_gpu.palette.format import Palette
