@@ -300,7 +300,7 @@ def test_models_that_cannot_be_compared(tmp_path: Path, capsys: Capture) -> None
     bounded = tmp_path / "bounded.safetensors"
     compress(WEIGHTS, bounded, CompressOptions(epsilon=0.05), NoProgress())
     integers = write_model(tmp_path / "integers.safetensors", {"a": noise((64, 64), 1)})
-    blocks = TINY.parents[1] / "golden" / "blocks.gguf"
+    blocks = TINY.parents[1] / "golden" / "1.0" / "lossless" / "blocks.gguf"
     for line, code, words in (
         ([lone], 2, "no config.json beside it"),
         ([blocks], 2, "a GGUF model cannot be compared"),
