@@ -13,8 +13,8 @@ from unweight_gpu.decoding.engine import CudaEngine
 from unweight_gpu.device.cupy_device import CudaDevice
 from unweight_gpu.palette.cuda import linear_backend, name_of
 from unweight_gpu.palette.format import Layout
+from unweight_gpu.palette.measurements import cache_file, key_of
 from unweight_gpu.palette.strategy import Strategy
-from unweight_gpu.palette.tuning import cache_file, key_of
 
 
 def test_a_device_is_described(cupy: FakeCupy) -> None:

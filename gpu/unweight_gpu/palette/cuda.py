@@ -11,13 +11,8 @@ from unweight_gpu.device.cupy_device import CudaDevice
 from unweight_gpu.device.interface import Array
 from unweight_gpu.device.timing import Run
 from unweight_gpu.palette.linear import LinearBackend
-from unweight_gpu.palette.tuning import (
-    MeasuredChooser,
-    Measurements,
-    Report,
-    cache_file,
-    tune,
-)
+from unweight_gpu.palette.measurements import MeasuredChooser, Measurements, cache_file
+from unweight_gpu.palette.tuning import TuningReport, tune
 
 _REPEATS: Final = 7
 _MOST_QUEUED: Final = 64  # runs between two events; a device queues about a thousand launches
@@ -127,7 +122,7 @@ def linear_backend(device: CudaDevice) -> LinearBackend:
 
 def tune_on(
     shapes: Iterable[tuple[int, int]], batches: Iterable[int], device: CudaDevice
-) -> Report:
+) -> TuningReport:
     """Measure the strategies on a device and keep the results for this user; see ``tune``."""
     backend = LinearBackend(device, CudaBlas(device))
     return tune(shapes, batches, backend, EventTimer(device), name_of(device), cache_file())
