@@ -5,7 +5,7 @@ from typing import Final
 
 from unweight_codecs.accelerators import Engine
 from unweight_codecs.errors import ResourceError
-from unweight_gpu.device.failures import device_errors, line_of
+from unweight_gpu.device.cupy_device import CudaDevice, device_errors, line_of
 
 INSTALL_HINT: Final = "pip install 'unweight[gpu]'"
 
@@ -38,7 +38,6 @@ class CudaAccelerator:
         """Return an engine; see ``Accelerator``. One thread of the host is enough to feed it."""
         self.require(number)
         from unweight_gpu.decoding.engine import CudaEngine
-        from unweight_gpu.device.cupy_device import CudaDevice
 
         with device_errors():
             return CudaEngine(CudaDevice(number), f"{self.name}:{number}", note)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from unweight_gpu.accelerator import CudaAccelerator
-from unweight_gpu.device.failures import device_errors
+from unweight_gpu.device.cupy_device import CudaDevice, device_errors
 
 if TYPE_CHECKING:
     from unweight_gpu.palette.tuning import TuningReport
@@ -27,7 +27,6 @@ class CudaTuner:
             ResourceError: The device is not there or fails.
         """
         CudaAccelerator().require(number)
-        from unweight_gpu.device.cupy_device import CudaDevice
         from unweight_gpu.palette.cuda import tune_on
 
         with device_errors():

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from unweight_gpu.device.timing import Run, Timer, copies_of
+from unweight_gpu.device.timing import Timer, Work, copies_of
 from unweight_gpu.palette.format import Layout
 from unweight_gpu.palette.linear import LinearBackend, PaletteLinear
 from unweight_gpu.palette.measurements import Measurements, key_of
@@ -116,5 +116,5 @@ def _measure(copies: Sequence[PaletteLinear], batch: int, timer: Timer) -> dict[
     }
 
 
-def _run(layer: PaletteLinear, x: object, out: object, strategy: Strategy) -> Run:
+def _run(layer: PaletteLinear, x: object, out: object, strategy: Strategy) -> Work:
     return lambda: layer.matmul(x, "BF16", strategy=strategy, out=out)

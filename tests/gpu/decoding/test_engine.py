@@ -184,7 +184,7 @@ def test_a_piece_lasts_until_the_next_is_asked_for(streaming: StreamingDevice, m
                 assert np.array_equal(piece.words, expected)
                 assert piece.first_difference(expected) is None
                 number += 1
-    assert number == 4  # twice as many as there are slots
+    assert number == 4  # twice as many as there are staging buffers
 
 
 # ---- Choosing a device

@@ -14,7 +14,7 @@ from tests.gpu.support.palette_model import narrowed, widened
 from tests.gpu.support.seeded import Seeded
 from unweight_codecs.errors import UsageError
 from unweight_gpu import kernels
-from unweight_gpu.device.timing import Run
+from unweight_gpu.device.timing import Work
 from unweight_gpu.palette.format import Layout
 from unweight_gpu.palette.linear import LinearBackend, PaletteLinear
 from unweight_gpu.palette.measurements import (
@@ -46,7 +46,7 @@ class FakeTimer:
         self.times = list(times)
         self.calls = 0
 
-    def samples(self, runs: Sequence[Run]) -> Sequence[float]:
+    def samples(self, runs: Sequence[Work]) -> Sequence[float]:
         assert len(runs) == 16  # matrices this small stay in a cache, whatever is done
         runs[-1]()
         self.calls += 1
