@@ -18,7 +18,7 @@ EVAL_TESTS := tests/unit/unweight/evaluation $(addprefix tests/cli/test_, \
     perplexity.py profile.py epsilon_auto.py gates.py compare.py)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-reference test-eval test-slow check check-cuda format install-check bench \
+.PHONY: help demo test test-reference test-eval test-slow check check-cuda check-sanitizers format install-check bench \
     fixtures clean
 
 help: ## list the targets
@@ -48,6 +48,9 @@ check: $(VENV)/installed-dev ## lint, formatting, types, import contracts
 
 check-cuda: $(VENV)/installed-$(if $(shell command -v nvcc),base,nvrtc) ## compile the CUDA kernels for every target; needs no GPU
 	$(BIN)/python scripts/check_cuda.py
+
+check-sanitizers: $(VENV)/installed-test ## test the C kernels with AddressSanitizer and UBSan
+	$(BIN)/python scripts/check_sanitizers.py $(ARGS)
 
 format: $(VENV)/installed-dev ## put the code into the project's format
 	$(BIN)/ruff check --fix

@@ -19,7 +19,7 @@ from unweight.operations.progress import NoProgress
 from unweight_codecs.accelerators import PayloadHead
 from unweight_codecs.codec import SLOTS_IN_ORDER
 from unweight_codecs.entropy.frequencies import serialised_sizes
-from unweight_codecs.kernels.base import ALPHABET, LANES
+from unweight_codecs.kernels.operands import ALPHABET, LANES
 from unweight_codecs.model import BUILT_IN_CODERS, TensorModel
 from unweight_codecs.payload.directory import LENGTH_BITS, TABLE_BITS
 

@@ -26,7 +26,7 @@ from unweight_codecs.bounded.float_words import may_change, values_of
 from unweight_codecs.bounded.level_grid import LevelGrid
 from unweight_codecs.bounded.levels import squared_error
 from unweight_codecs.bounded.tile_svd import TileSvd
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.payload.pack import Pack
 from unweight_codecs.pipeline import Pipeline, pipeline_of
 from unweight_codecs.presets import preset

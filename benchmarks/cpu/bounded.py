@@ -15,7 +15,7 @@ from unweight.operations.compress import CompressOptions
 from unweight_codecs.bounded.float_words import may_change, values_of, words_of_values
 from unweight_codecs.bounded.levels import squared_error
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import bounded_preset, preset
 from unweight_codecs.tensor_codec import EncodedTensor, decode_tensor, encode_smallest

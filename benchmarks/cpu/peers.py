@@ -15,7 +15,7 @@ from unweight.archive.writer import MIN_CODED_BYTES
 from unweight.operations.compress import CompressOptions, compress
 from unweight.operations.progress import NoProgress
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import preset
 from unweight_codecs.tensor_codec import EncodedTensor, decode_tensor, encode_tensor

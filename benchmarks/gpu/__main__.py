@@ -34,7 +34,8 @@ from unweight_codecs.kernels import active_kernel
 from unweight_codecs.kernels.reference import ReferenceKernels
 from unweight_codecs.presets import DEFAULT, PRESETS
 from unweight_gpu.accelerator import CudaAccelerator
-from unweight_gpu.device.cupy_device import CudaDevice, device_errors
+from unweight_gpu.device.cupy_device import CudaDevice
+from unweight_gpu.device.failures import device_errors
 from unweight_gpu.device.interface import StreamingDevice
 from unweight_gpu.device.timing import EventTimer, Timer
 from unweight_gpu.device_tensors import RESIDENT_BYTES

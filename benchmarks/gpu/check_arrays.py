@@ -12,7 +12,7 @@ from benchmarks.gpu.data import Words, coded, in_chunks, trained, whole
 from unweight_codecs.bounded.float_words import FLOATS, values_of
 from unweight_codecs.bounded.levels import squared_error
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import PRESETS
 from unweight_codecs.tensor_spec import TensorSpec

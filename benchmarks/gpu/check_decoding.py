@@ -13,7 +13,7 @@ from benchmarks.gpu.data import Layer, coded, in_chunks, whole
 from unweight_codecs.accelerators import SPAN_CHUNKS, CodedSpan
 from unweight_codecs.bounded.float_words import FLOATS, words_of_values
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.payload.directory import parse_directory
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import BOUNDED, DEFAULT, PRESETS

@@ -15,7 +15,8 @@ from benchmarks.gpu.palettes import Peer
 from unweight.units import percent
 from unweight_codecs.errors import IntegrityError
 from unweight_gpu.checking.comparison import Verifier
-from unweight_gpu.device.cupy_device import CudaDevice, line_of
+from unweight_gpu.device.cupy_device import CudaDevice
+from unweight_gpu.device.failures import line_of
 from unweight_gpu.device.interface import Array, Handle
 from unweight_gpu.device.timing import Timer, Work
 from unweight_gpu.palette.cuda import CudaBlas

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs.errors import IntegrityError, UsageError, quoted
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.layouts import WordLayout
 from unweight_codecs.model import TensorModel
 from unweight_codecs.span import CheckResult, Span

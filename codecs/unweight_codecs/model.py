@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import Bytes, FloatFormat, Frequencies, LevelForm, LowRank
+from unweight_codecs.kernels.operands import Bytes, FloatSplit, Frequencies, LevelForm, LowRank
 from unweight_codecs.layouts import WordLayout
 from unweight_codecs.tensor_spec import TensorSpec
 
@@ -56,15 +56,15 @@ class BoundedModel:
 
 @dataclass(frozen=True, slots=True)
 class ContextMap:
-    """A coding context per weight: ``class_of_sum[row_scale + column_scale]``.
+    """A coding context per weight: ``context_of_sum[row_scale + column_scale]``.
 
-    ``tables[k]`` is the frequency table of class k. Scales are uint8, ``class_of_sum`` has 511
+    ``tables[k]`` is the frequency table of context k. Scales are uint8, ``context_of_sum`` has 511
     entries, each below ``len(tables)``.
     """
 
     row_scales: Bytes
     column_scales: Bytes
-    class_of_sum: Bytes
+    context_of_sum: Bytes
     tables: Frequencies
 
 
@@ -72,8 +72,8 @@ class ContextMap:
 class TensorModel:
     """What the stages decided for one tensor. A decoder rebuilds it from the payload's head.
 
-    ``tables`` and ``classes`` are needed by both sides; the tables of a ``contextual`` stream are
-    chosen by what predicts it, one per context. ``table_of_chunk`` and ``coders`` guide the
+    ``tables`` and ``context_map`` are needed by both sides; the tables of a ``contextual`` stream
+    are chosen by what predicts it, one per context. ``table_of_chunk`` and ``coders`` guide the
     encoder only: a decoder finds the choice for every chunk in the directory, where a coder is a
     number, its position in ``coder_names``. ``stream_bits``
     are the parts of ``estimated_bits`` that coded streams take, with tables. ``sections``
@@ -93,7 +93,7 @@ class TensorModel:
     table_of_chunk: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
     coders: dict[str, str] = field(default_factory=dict)
     coder_names: tuple[str, ...] = BUILT_IN_CODERS
-    classes: ContextMap | None = None
+    context_map: ContextMap | None = None
     stream_bits: dict[str, int] = field(default_factory=dict)
     estimated_bits: int = 0
     sections: tuple[bytes, ...] = ()
@@ -114,18 +114,18 @@ class TensorModel:
     @property
     def escape_limit(self) -> int:
         """Symbols from here up are escapes."""
-        return self.bounded.form.limit if self.bounded else self.form.escape_limit
+        return self.bounded.form.limit if self.bounded else self.split.escape_limit
 
     @property
     def escape_bytes(self) -> int:
         """Bytes of one escape: an exponent, or the whole word where the rest is on a grid."""
-        return self.layout.word_bytes if self.bounded else self.form.escape_bytes
+        return self.layout.word_bytes if self.bounded else self.split.escape_bytes
 
     @property
-    def form(self) -> FloatFormat:
+    def split(self) -> FloatSplit:
         """The split of float words into symbols and raw bits."""
         layout = self.layout
-        return FloatFormat(
+        return FloatSplit(
             layout.word_bytes,
             layout.exponent_bits,
             layout.mantissa_bits,
@@ -147,12 +147,12 @@ class TensorModel:
             low_bits = self.bounded.form.low_bits
             low = {"low": low_bits} if low_bits else {}
             return {"symbol": 8} | low | {"escape": 8 * self.layout.word_bytes}
-        form = self.form
+        split = self.split
         streams = {"symbol": 8}
-        streams |= {f"plane{k}": 8 for k in range(form.raw_bits // 8)}
-        if form.raw_bits % 8:
-            streams["top"] = form.raw_bits % 8
-        return streams | {"escape": 8 * form.escape_bytes}
+        streams |= {f"plane{k}": 8 for k in range(split.raw_bits // 8)}
+        if split.raw_bits % 8:
+            streams["top"] = split.raw_bits % 8
+        return streams | {"escape": 8 * split.escape_bytes}
 
 
 def max_streams(layout: WordLayout) -> int:

@@ -27,7 +27,7 @@ class OrderedMap(Protocol):
 def thread_count(requested: int) -> int:
     """Return the threads to use: ``requested``, or what the process may use when it is 0."""
     if not 0 <= requested <= MAX_THREADS:
-        raise UsageError(f"--threads must be 0 to {MAX_THREADS}, not {requested}")
+        raise UsageError(f"must be 0 to {MAX_THREADS}, not {requested}", parameter="threads")
     if requested:
         return requested
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

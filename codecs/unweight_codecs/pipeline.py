@@ -11,7 +11,7 @@ from unweight_codecs import fused
 from unweight_codecs.codec import SLOTS_IN_ORDER, Stage, TensorView
 from unweight_codecs.errors import IntegrityError, UsageError
 from unweight_codecs.exact.bit_exact import BitExact
-from unweight_codecs.kernels.base import GROUP
+from unweight_codecs.kernels.operands import GROUP
 from unweight_codecs.layouts import WordLayout, layout_of
 from unweight_codecs.model import BoundedModel, TensorModel, max_streams
 from unweight_codecs.payload import head as payload_head

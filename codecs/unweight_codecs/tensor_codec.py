@@ -7,7 +7,7 @@ import numpy as np
 
 from unweight_codecs.accelerators import SPAN_CHUNKS, CodedSpan, PayloadHead
 from unweight_codecs.codec import Reader, TensorView
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.layouts import layout_of
 from unweight_codecs.model import TensorModel
 from unweight_codecs.parallel import OrderedMap

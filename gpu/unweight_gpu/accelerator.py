@@ -5,7 +5,8 @@ from typing import Final
 
 from unweight_codecs.accelerators import Engine
 from unweight_codecs.errors import ResourceError
-from unweight_gpu.device.cupy_device import CudaDevice, device_errors, line_of
+from unweight_gpu.device.cupy_device import CudaDevice
+from unweight_gpu.device.failures import device_errors, line_of
 
 INSTALL_HINT: Final = "pip install 'unweight[gpu]'"
 

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from unweight_gpu.accelerator import CudaAccelerator
-from unweight_gpu.device.cupy_device import CudaDevice, device_errors
+from unweight_gpu.device.cupy_device import CudaDevice
+from unweight_gpu.device.failures import device_errors
 
 if TYPE_CHECKING:
     from unweight_gpu.palette.tuning import TuningReport

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,14 +14,12 @@ import pytest
 import unweight_cli
 from tests.cli.conftest import environment
 from tests.support.models import large_model
+from tests.support.signals import SIGNALS
 from unweight.output import TEMPORARY_MARK
 from unweight_cli.app import run
 from unweight_codecs.kernels import active_kernel
 
 ROOT = Path(unweight_cli.__file__).parents[1]
-TIMES = 20
-# Large enough that most of a run is work on it.
-MEGABYTES = 1 if active_kernel() == "reference" else 30
 
 RunCli = Callable[..., subprocess.CompletedProcess[str]]
 Spawn = Callable[..., "subprocess.Popen[str]"]
@@ -81,9 +80,53 @@ main()
 """
 
 
+# Says which signals are not ignored where it runs.
+DISPOSITIONS = f"""
+import signal
+for number in {tuple(map(int, SIGNALS))}:
+    print(signal.getsignal(number) != signal.SIG_IGN)
+"""
+# Ignores signals, as nohup and the & of a shell do, and then starts the program above.
+IGNORANT = f"""
+import os, signal, subprocess, sys
+from tests.support.signals import SIGNALS, not_ignored_by_children
+for number in SIGNALS:
+    signal.signal(number, signal.SIG_IGN)
+command = [sys.executable, "-c", {DISPOSITIONS!r}]
+subprocess.run(command, check=True)
+with not_ignored_by_children():
+    subprocess.run(command, check=True)
+    for number in SIGNALS:
+        os.kill(os.getpid(), number)
+subprocess.run(command, check=True)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How large a model is, and at how many moments a run on it is disturbed."""
+
+    megabytes: int
+    many: int
+    few: int
+
+
+# So large that most of a run is work on it. The more moments, the more places in the code they hit.
+EFFORTS = (
+    pytest.param(Effort(megabytes=1 if active_kernel() == "reference" else 8, many=6, few=3)),
+    pytest.param(Effort(megabytes=30, many=20, few=5), marks=pytest.mark.slow),
+)
+
+
+@pytest.fixture(scope="module", params=EFFORTS, ids=lambda effort: f"{effort.megabytes} MB")
+def effort(request: pytest.FixtureRequest) -> Effort:
+    assert isinstance(request.param, Effort)
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return large_model(tmp_path_factory.mktemp("signals") / "model.safetensors", MEGABYTES)
+def model(effort: Effort, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return large_model(tmp_path_factory.mktemp("signals") / "model.safetensors", effort.megabytes)
 
 
 @pytest.fixture(scope="module")
@@ -135,12 +178,12 @@ def moments(seconds: float, count: int) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "times"),
-    [(signal.SIGINT, 130, TIMES), (signal.SIGTERM, 143, 5), (signal.SIGHUP, 129, 5)],
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
 def test_compress_cleans_up(
-    number: signal.Signals, code: int, times: int, model: Path, coded: Path, tmp_path: Path
+    number: signal.Signals, code: int, effort: Effort, model: Path, coded: Path, tmp_path: Path
 ) -> None:
+    times = effort.many if number == signal.SIGINT else effort.few  # one handler serves them all
     target = tmp_path / "out.safetensors"
     line = ["compress", str(model), "-o", str(target)]
     codes = []
@@ -158,7 +201,7 @@ def test_compress_cleans_up(
 
 
 def test_compress_killed_leaves_only_what_is_recognised(
-    model: Path, coded: Path, tmp_path: Path
+    effort: Effort, model: Path, coded: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -168,7 +211,7 @@ def test_compress_killed_leaves_only_what_is_recognised(
     line = ["compress", str(source)]
     seconds = work_seconds(line, folder)
     leftovers: set[Path] = set()
-    for delay in moments(seconds, TIMES):
+    for delay in moments(seconds, effort.many):
         target.unlink(missing_ok=True)
         # One that is there already must not pass for the one of the next run.
         for path in temporaries(folder):
@@ -197,14 +240,14 @@ def test_compress_killed_leaves_only_what_is_recognised(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)]
 )
 def test_decompress(
-    number: signal.Signals, code: int, model: Path, coded: Path, tmp_path: Path
+    number: signal.Signals, code: int, effort: Effort, model: Path, coded: Path, tmp_path: Path
 ) -> None:
     target = tmp_path / "out.safetensors"
     target.write_text("the old one")
     line = ["decompress", str(coded), "-o", str(target), "--force"]
     seconds = work_seconds(line, tmp_path)
     codes = set()
-    for delay in moments(seconds, 5):
+    for delay in moments(seconds, effort.few):
         target.write_text("the old one")
         last = killed(line, tmp_path, number, delay)
         assert last == code or (last == 0 and target.read_bytes() == model.read_bytes())
@@ -219,7 +262,7 @@ def test_decompress(
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_directories(
-    number: signal.Signals, code: int, model: Path, coded: Path, tmp_path: Path
+    number: signal.Signals, code: int, effort: Effort, model: Path, coded: Path, tmp_path: Path
 ) -> None:
     folder, target = tmp_path / "folder", tmp_path / "folder.unweight"
     folder.mkdir()
@@ -228,7 +271,7 @@ def test_directories(
     line = ["compress", str(folder), "--force"]
     seconds = work_seconds(line, tmp_path)
     codes = set()
-    for delay in moments(seconds, 5):
+    for delay in moments(seconds, effort.few):
         (target / "config.json").write_text("the old one")
         last = killed(line, tmp_path, number, delay)
         assert last == code or (last == 0 and (target / "config.json").read_text() == "{}")
@@ -268,9 +311,11 @@ def test_nothing_that_takes_long_is_loaded_before_signals_are_handled() -> None:
     assert loaded == "\n"
 
 
-def test_further_signals_do_not_disturb_the_end(model: Path, tmp_path: Path) -> None:
+def test_further_signals_do_not_disturb_the_end(
+    effort: Effort, model: Path, tmp_path: Path
+) -> None:
     line = ["compress", str(model), "-o", str(tmp_path / "out.safetensors")]
-    for _ in range(5):
+    for _ in range(effort.few):
         with start(line) as process:
             wait_for_work(process, tmp_path)
             while process.poll() is None:
@@ -309,3 +354,16 @@ def test_a_signal_that_the_caller_ignores_stays_ignored(model: Path, tmp_path: P
         process.send_signal(signal.SIGHUP)
         process.communicate()
     assert process.returncode == 0
+
+
+def test_children_have_the_default_actions_of_signals() -> None:
+    command = [sys.executable, "-c", DISPOSITIONS]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert shown.split() == ["True"] * len(SIGNALS)
+
+
+def test_children_of_a_process_that_ignores_signals_need_not_ignore_them(cli: RunCli) -> None:
+    done = cli(script=IGNORANT, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
+    before, meanwhile, after = (["False"] * 4, ["True"] * 4, ["False"] * 4)
+    assert done.stdout.split() == [*before, *meanwhile, *after]

@@ -16,7 +16,7 @@ from unweight.operations.decompress import decompress
 from unweight.operations.progress import NoProgress
 from unweight_codecs.accelerators import PayloadHead
 from unweight_codecs.bounded.float_words import words_of_values
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.model import TensorModel
 from unweight_codecs.presets import BOUNDED
 

@@ -104,8 +104,8 @@ class Seen:
         if model.layout.is_float:
             self.mantissa_bits.add(model.top_bits)
             self.escapes += int((entries[:, -1] & 0xFFFFF).sum())
-        if model.classes is not None:
-            self.contexts = max(self.contexts, len(model.classes.tables))
+        if model.context_map is not None:
+            self.contexts = max(self.contexts, len(model.context_map.tables))
 
 
 def test_golden_files_have_everything_the_format_has() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,6 +26,8 @@ from unweight.operations.decompress import decompress
 from unweight.operations.progress import NoProgress
 from unweight_codecs.errors import FormatError
 from unweight_codecs.presets import PRESETS
+
+pytestmark = pytest.mark.usefixtures("without_fsync")
 
 PEER_TYPES = [GGML_TYPES[peer.value] for peer in GGMLQuantizationType]
 

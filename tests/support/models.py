@@ -79,17 +79,21 @@ def large_model(path: Path, megabytes: int) -> Path:
     return write_model(path, {f"layer.{k}.weight": block for k in range(megabytes)})
 
 
-def sparse_model(path: Path, gigabytes: int) -> Path:
+def sparse_model(path: Path, mebibytes: int) -> Path:
     """Write one BF16 tensor of zeros with weights here and there; holes take no disk space."""
-    rows = gigabytes << 17
-    nbytes = rows * 4096 * 2
-    entry = {"dtype": "BF16", "shape": [rows, 4096], "data_offsets": [0, nbytes]}
+    nbytes = mebibytes << 20
+    columns = 4096
+    entry = {
+        "dtype": "BF16",
+        "shape": [nbytes // (2 * columns), columns],
+        "data_offsets": [0, nbytes],
+    }
     text = json.dumps({"weight": entry}).encode()
     block = gaussian("BF16", (1 << 18,), 6).data
     with path.open("wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         file.truncate(8 + len(text) + nbytes)
-        for at in range(0, nbytes, 1 << 28):
+        for at in range(0, nbytes, 1 << 26):
             file.seek(8 + len(text) + at)
             file.write(block)
     return path

@@ -8,7 +8,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from unweight_codecs.accelerators import SPAN_CHUNKS
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.model import BUILT_IN_CODERS
 from unweight_codecs.payload import head as payload_head
 from unweight_codecs.payload.directory import entry

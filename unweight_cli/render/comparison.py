@@ -5,7 +5,12 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from unweight.evaluation.compare.comparison_report import LOSSLESS, ORIGINAL, ComparisonReport, Row
+from unweight.evaluation.compare.comparison_report import (
+    LOSSLESS,
+    ORIGINAL,
+    ComparisonReport,
+    ComparisonRow,
+)
 from unweight.evaluation.compare.methods import GROUP
 from unweight.units import count, duration, percent, shortened
 from unweight_cli.render.layout import table, title
@@ -38,7 +43,7 @@ def comparison(report: ComparisonReport) -> Iterator[RenderableType]:
         yield Text(note, style="dim")
 
 
-def _perplexity(row: Row) -> str:
+def _perplexity(row: ComparisonRow) -> str:
     """Return that of the original, and by how much it is higher with other weights."""
     if row.kind == LOSSLESS:
         return NO_CHANGE
@@ -51,7 +56,7 @@ def _perplexity(row: Row) -> str:
     return f"{estimate.value:{sign},.{decimals}f} ± {estimate.standard_error:,.{decimals}f}"
 
 
-def _divergence(row: Row) -> str:
+def _divergence(row: ComparisonRow) -> str:
     if row.kl_divergence is None:
         return UNMEASURED
     return NO_CHANGE if row.kind in EXACT else f"{row.kl_divergence.value:.3g}"

@@ -12,7 +12,7 @@ from unweight.manifest import MANIFEST_KEY, Manifest
 from unweight_codecs.accelerators import SPAN_CHUNKS, CodedSpan, PayloadHead, decode_on_host
 from unweight_codecs.errors import FormatError, IntegrityError, UnweightError, UsageError, quoted
 from unweight_codecs.kernels import buffers
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.payload import head as payload_head
 from unweight_codecs.pipeline import Pipeline, pipeline_from_dict
 

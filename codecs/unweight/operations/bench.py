@@ -18,7 +18,7 @@ from unweight.operations.progress import Progress
 from unweight_codecs.accelerators import CPU, CpuEngine, Engine, no_note, open_engine
 from unweight_codecs.errors import IntegrityError, UsageError, quoted
 from unweight_codecs.kernels import active_kernel
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import preset
 from unweight_codecs.tensor_codec import EncodedTensor, decode_tensor, encode_tensor, spans_of
@@ -91,7 +91,7 @@ def bench(
     With a ``device`` other than the processor, its decoding is measured as well.
     """
     if repeats < 1:
-        raise UsageError(f"--repeats must be at least 1, not {repeats}")
+        raise UsageError(f"must be at least 1, not {repeats}", parameter="repeats")
     pipelines = [(name, preset(name)) for name in presets]
     with open_engine(device, 1, note) as engine:
         used = None if isinstance(engine, CpuEngine) else engine

@@ -109,9 +109,11 @@ def tune(source: Path, batches: Sequence[int], device: str) -> TuningReport:
     ResourceError without a device.
     """
     if not batches or not all(1 <= batch <= MAX_BATCH for batch in batches):
-        raise UsageError(f"--batch: numbers from 1 to {MAX_BATCH}, such as 1,4,16")
+        raise UsageError(f"must be numbers from 1 to {MAX_BATCH}", parameter="batch")
     if device == CPU:
-        raise UsageError("--device cpu: there is nothing to tune", hint="cuda or cuda:N")
+        raise UsageError(
+            "must be cuda or cuda:N: there is nothing to tune on cpu", parameter="device"
+        )
     shapes = sorted({spec.shape for spec in _specs(source) if is_tunable(spec)})
     if not shapes:
         raise UsageError(f"{source}: no {_TUNED} matrix in it", hint="only those are tuned")

@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
 from unweight_codecs.accelerators.coded_span import CodedSpan
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 
 
 class Piece(Protocol):

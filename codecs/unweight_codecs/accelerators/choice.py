@@ -6,7 +6,7 @@ from typing import Final
 from unweight_codecs.accelerators import registry
 from unweight_codecs.accelerators.base import Engine
 from unweight_codecs.accelerators.cpu import CPU, CpuEngine
-from unweight_codecs.errors import ResourceError, UsageError, quoted
+from unweight_codecs.errors import Parameter, Phrase, ResourceError, UsageError, quoted
 
 AUTO: Final = "auto"
 
@@ -51,7 +51,10 @@ def find_accelerator(
     name, separator, number = device.partition(":")
     if name not in registry.accelerator_names() or (separator and not _is_number(number)):
         names = ", ".join((AUTO, CPU, *(f"{n}, {n}:N" for n in registry.accelerator_names())))
-        raise UsageError(f"--device: no such device: {quoted(device)}", hint=f"one of {names}")
+        raise UsageError(
+            Phrase(Parameter("device"), f": no such device: {quoted(device)}"),
+            hint=f"one of {names}",
+        )
     return name, int(number or 0)
 
 

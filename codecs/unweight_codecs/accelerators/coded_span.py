@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from unweight_codecs.codec import Stage
 from unweight_codecs.errors import UnweightError
 from unweight_codecs.kernels import buffers
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.model import TensorModel
 from unweight_codecs.payload.directory import chunk_lengths
 from unweight_codecs.pipeline import Pipeline

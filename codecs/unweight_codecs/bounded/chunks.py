@@ -18,7 +18,7 @@ from unweight_codecs.bounded.levels import (
 from unweight_codecs.bounded.low_rank import prediction_of
 from unweight_codecs.codec import TensorView
 from unweight_codecs.kernels import buffers
-from unweight_codecs.kernels.base import Bytes, LevelForm, LowRank
+from unweight_codecs.kernels.operands import Bytes, LevelForm, LowRank
 from unweight_codecs.model import TensorModel
 
 _LARGE_F16: Final = 0x7800  # the bits of 32768

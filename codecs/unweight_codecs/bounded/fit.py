@@ -28,7 +28,7 @@ from unweight_codecs.bounded.uniform_levels import (
 from unweight_codecs.codec import TensorView
 from unweight_codecs.entropy import frequencies
 from unweight_codecs.kernels import kernels
-from unweight_codecs.kernels.base import ALPHABET, Frequencies, LevelForm, LowRank
+from unweight_codecs.kernels.operands import ALPHABET, Frequencies, LevelForm, LowRank
 from unweight_codecs.model import FitSettings, TensorModel
 
 _AUTO: Final = "auto"

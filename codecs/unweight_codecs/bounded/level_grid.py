@@ -15,7 +15,7 @@ from unweight_codecs.codec import Mode, Stage, TensorView, check_setting
 from unweight_codecs.entropy import frequencies
 from unweight_codecs.errors import IntegrityError, UsageError
 from unweight_codecs.kernels import buffers
-from unweight_codecs.kernels.base import LevelForm, padded
+from unweight_codecs.kernels.operands import LevelForm, padded
 from unweight_codecs.model import TensorModel
 from unweight_codecs.span import Span
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from unweight_codecs.bounded.float_words import values_of
 from unweight_codecs.bounded.levels import LARGEST_STEP, SMALLEST_STEP
-from unweight_codecs.bounded.low_rank import MAX_RANK, components_of, in_integers, prediction_of
+from unweight_codecs.bounded.low_rank import components_of, in_integers, prediction_of
 from unweight_codecs.codec import Mode, Stage, TensorView, check_setting
 from unweight_codecs.entropy import zstd
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import LowRank
+from unweight_codecs.kernels.operands import MAX_RANK, LowRank
 from unweight_codecs.layouts import WordLayout
 from unweight_codecs.model import TensorModel
 from unweight_codecs.span import Span

@@ -89,7 +89,7 @@ class ExponentWindow(Stage):
         bins = exponent - model.base
         escaped = (bins < 0) | (bins >= model.window)
         span.streams["bin"] = np.where(escaped, model.window, bins).astype(np.uint8)
-        escape_type = f"<u{model.form.escape_bytes}"
+        escape_type = f"<u{model.split.escape_bytes}"
         span.streams["escape"] = exponent[escaped].astype(escape_type).view(np.uint8)
         sign = words >> words.dtype.type(layout.exponent_bits + layout.mantissa_bits)
         low = words & words.dtype.type((1 << layout.mantissa_bits) - 1)
@@ -101,7 +101,7 @@ class ExponentWindow(Stage):
         if not layout.is_float:
             return
         fraction = span.streams["fraction"].view(f"<u{layout.word_bytes}")
-        escapes = span.streams["escape"].view(f"<u{model.form.escape_bytes}")
+        escapes = span.streams["escape"].view(f"<u{model.split.escape_bytes}")
         bins = span.streams["bin"]
         escaped = bins >= model.window
         if int(escaped.sum()) != len(escapes):

@@ -18,7 +18,7 @@ from unweight_codecs.entropy import zstd
 from unweight_codecs.entropy.planning import ZSTD_LEVEL
 from unweight_codecs.errors import FormatError, IntegrityError, quoted
 from unweight_codecs.kernels import buffers, kernels
-from unweight_codecs.kernels.base import SEGMENT, Bytes, Classes, Frequencies, padded
+from unweight_codecs.kernels.operands import SEGMENT, Bytes, Contexts, Frequencies, padded
 from unweight_codecs.model import BUILT_IN_CODERS
 
 RANS_OVERHEAD_BYTES: Final = 96  # 32 states of 4 bytes, of which about 32 hold payload
@@ -44,7 +44,7 @@ class StreamValues:
     per_chunk: int
     bits: int
     tables: Frequencies | None = None
-    contexts: Classes | None = None
+    contexts: Contexts | None = None
     table_of_chunk: NDArray[np.uint8] | None = None
 
     def chunk(self, number: int) -> Bytes:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from unweight_codecs.codec import Stage, TensorView, check_setting
 from unweight_codecs.errors import IntegrityError, UsageError
 from unweight_codecs.kernels import buffers
-from unweight_codecs.kernels.base import GROUP, padded
+from unweight_codecs.kernels.operands import GROUP, padded
 from unweight_codecs.layouts import WordLayout
 from unweight_codecs.model import BUILT_IN_CODERS, TensorModel
 from unweight_codecs.payload import segments

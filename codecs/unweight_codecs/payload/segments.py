@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from unweight_codecs.errors import IntegrityError
 from unweight_codecs.kernels import buffers, kernels
-from unweight_codecs.kernels.base import Bytes, Classes, FloatFormat, padded
+from unweight_codecs.kernels.operands import Bytes, Contexts, FloatSplit, padded
 from unweight_codecs.model import BUILT_IN_CODERS, TensorModel
 from unweight_codecs.payload.coders import CODERS, StreamValues, coder_named, raw_size
 from unweight_codecs.span import Span
@@ -66,8 +66,8 @@ def _stream_values(
 ) -> StreamValues:
     per_word = model.layout.per_word(stream)
     tables = model.tables.get(stream)
-    if stream == "symbol" and model.classes is not None:
-        tables = model.classes.tables
+    if stream == "symbol" and model.context_map is not None:
+        tables = model.context_map.tables
     table_of_chunk = model.table_of_chunk.get(stream)
     if table_of_chunk is not None:
         table_of_chunk = table_of_chunk[span.first_word // model.chunk_words :]
@@ -140,28 +140,28 @@ def check_raw(located: NDArray[np.void], bits: int) -> None:
         raise IntegrityError("a raw segment has a wrong length")
 
 
-def check_escapes(escapes: Bytes, form: FloatFormat) -> None:
+def check_escapes(escapes: Bytes, split: FloatSplit) -> None:
     """Raise IntegrityError unless every escape is an exponent of a format that has escapes."""
-    exponents = 1 << form.exponent_bits
-    values = escapes.view("<u2") if form.escape_bytes > 1 else escapes
+    exponents = 1 << split.exponent_bits
+    values = escapes.view("<u2") if split.escape_bytes > 1 else escapes
     if exponents <= np.iinfo(values.dtype).max and values.max(initial=0) >= exponents:
         raise IntegrityError("an escape is no exponent of the dtype")
-    if values.size and form.window == exponents:
+    if values.size and split.window == exponents:
         raise IntegrityError("a chunk has escapes, but the window holds every exponent")
 
 
-def _contexts(span: Span, model: TensorModel, stream: str) -> Classes | None:
+def _contexts(span: Span, model: TensorModel, stream: str) -> Contexts | None:
     """Return the table of every value, where tables are chosen per value."""
     if stream == "symbol":
-        classes = span.streams.get("class")
-        return None if classes is None else Classes(classes)
+        contexts = span.streams.get("context")
+        return None if contexts is None else Contexts(contexts)
     if stream not in model.contextual:
         return None
     contexts, run = model.layout.contexts(stream, span.streams)
     out = buffers.empty(padded(contexts.size * run) // run)
     out[: contexts.size] = contexts
     out[contexts.size :] = 0
-    return Classes(out, run)
+    return Contexts(out, run)
 
 
 def _escapes_per_chunk(span: Span, model: TensorModel) -> NDArray[np.int64]:
@@ -191,4 +191,4 @@ def _decode_escapes(span: Span, model: TensorModel, located: NDArray[np.void]) -
     parts = [segment_bytes(span, row) for row in located]
     span.streams["escape"] = np.concatenate(parts) if parts else np.zeros(0, np.uint8)
     if model.is_exact:
-        check_escapes(span.streams["escape"], model.form)
+        check_escapes(span.streams["escape"], model.split)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from unweight_codecs.bounded.float_words import FLOATS
 from unweight_codecs.errors import IntegrityError, UsageError, quoted
-from unweight_codecs.kernels.base import SAMPLED_BLOCKS
+from unweight_codecs.kernels.operands import SAMPLING_STRIDE
 from unweight_codecs.tensor_spec import DTYPES
 from unweight_gpu import kernels
 from unweight_gpu.device.buffers import require_buffer
@@ -99,7 +99,7 @@ class Verifier:
             words: Integers of 1, 2, 4 or 8 bytes.
             shift: Lowest bit of the field.
             bits: Width of the field, 1 to 14. What of it lies beyond the word is zero.
-            block: When given, only one in ``SAMPLED_BLOCKS`` blocks of so many words is counted,
+            block: When given, only one in ``SAMPLING_STRIDE`` blocks of so many words is counted,
                 the first one included; a power of two, and at least 16 bytes.
 
         Raises:
@@ -117,7 +117,7 @@ class Verifier:
         if words.nbytes:
             mask = (1 << min(bits, size * 8 - shift)) - 1
             block_log2 = (block * size // PIECE).bit_length() - 1 if block else 0
-            skip_log2 = SAMPLED_BLOCKS.bit_length() - 1 if block else 0
+            skip_log2 = SAMPLING_STRIDE.bit_length() - 1 if block else 0
             field = (np.uint32(value) for value in (size, shift, mask, bits, block_log2, skip_log2))
             self._module.get_function("histogram")(
                 (_blocks(words.nbytes), 1 << max(0, bits - _COUNTERS_LOG2)),

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import Bytes, Frequencies, padded
+from unweight_codecs.kernels.operands import Bytes, Frequencies, padded
 from unweight_codecs.model import TensorModel
 from unweight_codecs.payload.directory import parse_directory
 from unweight_codecs.span import Span

@@ -13,7 +13,7 @@ from typing import Final, Self, TypeVar
 
 from unweight_codecs.accelerators import CPU, CodedSpan, HostPiece, Piece, decode_on_host
 from unweight_codecs.errors import ResourceError
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_gpu.checking.comparison import Verifier
 from unweight_gpu.decoding.obstacles import span_obstacle
 from unweight_gpu.decoding.overlap import batches, overlapped

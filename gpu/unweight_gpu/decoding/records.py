@@ -47,7 +47,7 @@ TENSOR = np.dtype(
         ("columns", "<u8"),
         ("row_scales", "<u8"),
         ("column_scales", "<u8"),
-        ("class_of_sum", "<u8"),
+        ("context_of_sum", "<u8"),
         ("level_table", "<u8"),
         ("weights", "<u8"),
         ("left", "<u8"),

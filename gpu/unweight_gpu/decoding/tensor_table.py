@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs.bounded.float_words import FLOATS
-from unweight_codecs.kernels.base import ALPHABET, Bytes, Frequencies
+from unweight_codecs.kernels.operands import ALPHABET, Bytes, Frequencies
 from unweight_codecs.model import BoundedModel, TensorModel
 from unweight_gpu.decoding.records import TENSOR
 from unweight_gpu.device.buffers import BufferPlan
@@ -86,12 +86,12 @@ class TensorTable:
             record["mantissa_bits"] = layout.mantissa_bits
             record["top_bits"], record["base"] = model.top_bits, model.base
             record["limit"] = model.escape_limit
-        if model.classes is not None:
+        if model.context_map is not None:
             kernel = f"decode_classes_{layout.word_bytes}"
-            tables["symbol"] = self._add_tables(model.classes.tables)
-            record["classes"] = len(model.classes.tables)
-            for name in ("row_scales", "column_scales", "class_of_sum"):
-                record[name] = self._add_blob(getattr(model.classes, name))
+            tables["symbol"] = self._add_tables(model.context_map.tables)
+            record["classes"] = len(model.context_map.tables)
+            for name in ("row_scales", "column_scales", "context_of_sum"):
+                record[name] = self._add_blob(getattr(model.context_map, name))
         self._records.append(record)
         classes = int(record["classes"][0])
         return TensorRow(len(self._records) - 1, kernel, tables, classes, model)

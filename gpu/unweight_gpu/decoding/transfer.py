@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from unweight_codecs.accelerators import CodedSpan
 from unweight_codecs.errors import IntegrityError, ResourceError
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.payload.directory import chunk_lengths
 from unweight_gpu.checking.checksums import Checksums
 from unweight_gpu.decoding.batch import Batch, BatchBuilder

@@ -1,4 +1,4 @@
-"""A CUDA device, through CuPy, whose failures become errors of this project."""
+"""A CUDA device, through CuPy."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -8,33 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from unweight_codecs.errors import ResourceError
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_gpu.device.compilation import compiled
+from unweight_gpu.device.failures import device_errors
 from unweight_gpu.device.interface import Array, Function, Handle, Module, Queue
 
 Current = Callable[[], AbstractContextManager[None]]  # makes a device the current one
-
-
-@contextmanager
-def device_errors() -> Iterator[None]:
-    """Turn what CuPy raises into a ResourceError of one line."""
-    try:
-        yield
-    except MemoryError as error:  # CuPy's OutOfMemoryError is one
-        raise ResourceError(
-            f"the device has too little memory: {line_of(error)}",
-            hint="--device cpu needs none of it",
-        ) from error
-    except (RuntimeError, OSError, ImportError) as error:  # of the runtime, the driver, NVRTC
-        raise ResourceError(
-            f"the device fails: {line_of(error)}", hint="try --device cpu"
-        ) from error
-
-
-def line_of(error: BaseException) -> str:
-    """Return what an exception says, in one short line."""
-    return " ".join(str(error).split())[:160] or type(error).__name__
 
 
 class CudaQueue:

@@ -15,7 +15,7 @@ from tests.gpu.support.devices import Device
 from tests.gpu.support.matrices import SHAPE, weights
 from tests.gpu.support.seeded import Seeded
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.payload.directory import chunk_lengths
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import BOUNDED, PRESETS

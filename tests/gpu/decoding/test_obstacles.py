@@ -9,7 +9,7 @@ from tests.gpu.support.devices import Device
 from tests.gpu.support.streaming import Streaming
 from unweight_codecs.accelerators import CodedSpan
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.model import BUILT_IN_CODERS
 from unweight_codecs.payload.coders import CODERS, Coder
 from unweight_codecs.payload.pack import Pack

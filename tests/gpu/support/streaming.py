@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.gpu.support.seeded import Seeded
 from unweight_codecs.errors import ResourceError
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_gpu.device.interface import Array, Queue
 
 

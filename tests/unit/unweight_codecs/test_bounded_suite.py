@@ -13,7 +13,7 @@ from unweight_codecs.bounded.level_grid import LevelGrid
 from unweight_codecs.errors import IntegrityError, UsageError
 from unweight_codecs.exact.bit_exact import BitExact
 from unweight_codecs.exact.histogram_grid import HistogramGrid
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.pipeline import Pipeline, pipeline_from_dict, pipeline_of
 from unweight_codecs.presets import BOUNDED, PRESETS
 from unweight_codecs.span import Span

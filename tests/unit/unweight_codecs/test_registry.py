@@ -10,7 +10,7 @@ import pytest
 from unweight.operations.compress import CompressOptions, compress
 from unweight.operations.decompress import decompress
 from unweight.operations.progress import NoProgress
-from unweight.recipe import with_settings
+from unweight.stage_settings import with_settings
 from unweight_codecs import plugins, registry
 from unweight_codecs.accelerators.registry import ACCELERATORS, list_accelerators
 from unweight_codecs.codec import SLOTS_IN_ORDER

@@ -23,7 +23,7 @@ from unweight.operations.report import (
 from unweight.operations.tensor_rows import STORED, tensor_rows
 from unweight_codecs.accelerators import PayloadHead
 from unweight_codecs.errors import FormatError, UsageError, quoted
-from unweight_codecs.kernels.base import LevelForm
+from unweight_codecs.kernels.operands import LevelForm
 from unweight_codecs.model import TensorModel
 from unweight_codecs.payload.directory import LENGTH_BITS, TABLE_BITS
 
@@ -80,6 +80,14 @@ def _plain(path: Path, index: ContainerIndex) -> HeaderReport:
             for e in index.tensors
         ),
     )
+
+
+def largest_coded(path: Path) -> str:
+    """Return the name of the largest coded tensor; raises UsageError where none is coded."""
+    coded = [tensor for tensor in inspect_header(path).tensors if tensor.pipeline != STORED]
+    if not coded:
+        raise UsageError(f"{path}: no tensor is coded")
+    return max(coded, key=lambda tensor: tensor.source_bytes).name
 
 
 def inspect_stages(path: Path, tensor: str) -> StagesReport:

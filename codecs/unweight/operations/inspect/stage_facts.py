@@ -11,7 +11,7 @@ from unweight_codecs.bounded.level_grid import LevelGrid
 from unweight_codecs.bounded.level_tables import TABLES
 from unweight_codecs.codec import SLOTS_IN_ORDER
 from unweight_codecs.entropy import frequencies
-from unweight_codecs.kernels.base import ALPHABET, LevelForm, LowRank
+from unweight_codecs.kernels.operands import ALPHABET, LevelForm, LowRank
 from unweight_codecs.model import SCALE_UNITS, BoundedModel, TensorModel
 from unweight_codecs.pipeline import Pipeline
 
@@ -39,7 +39,7 @@ def facts_of(
 
 def _exact(slot: str, model: TensorModel, counts: NDArray[np.int64]) -> Facts:
     if slot == "outlier" and model.layout.is_float:
-        limit = model.form.escape_limit
+        limit = model.split.escape_limit
         escapes = int(counts[limit:].sum()) if limit < ALPHABET else 0
         return {
             "exponent window": f"{model.base} to {model.base + model.window - 1}",
@@ -56,12 +56,12 @@ def _exact(slot: str, model: TensorModel, counts: NDArray[np.int64]) -> Facts:
 
 
 def _classes(model: TensorModel) -> Facts:
-    if model.classes is None:
-        return {"contexts (K)": 1}
-    scales = {"row": model.classes.row_scales, "column": model.classes.column_scales}
-    side = int(frequencies.serialised_sizes(model.classes.tables).sum())
+    if model.context_map is None:
+        return {"classes (K)": 1}
+    scales = {"row": model.context_map.row_scales, "column": model.context_map.column_scales}
+    side = int(frequencies.serialised_sizes(model.context_map.tables).sum())
     return {
-        "contexts (K)": len(model.classes.tables),
+        "classes (K)": len(model.context_map.tables),
         **{
             f"{name} scales": f"{len(values)}, {int(values.max()) / SCALE_UNITS:.2f} octaves"
             for name, values in scales.items()

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from unweight.archive import ArchiveReader
 from unweight_codecs.accelerators import PayloadHead
-from unweight_codecs.kernels.base import ALPHABET, Bytes, FloatFormat
+from unweight_codecs.kernels.operands import ALPHABET, Bytes, FloatSplit
 from unweight_codecs.layouts import streams_of
 from unweight_codecs.model import TensorModel
 from unweight_codecs.payload.directory import LENGTH_BITS, TABLE_BITS
@@ -23,7 +23,7 @@ def main_stream(model: TensorModel) -> str:
 def count_symbols(archive: ArchiveReader, head: PayloadHead) -> NDArray[np.int64]:
     """Return counts of the main stream, shape (models, 256), a model being a context or a table."""
     model = head.model
-    groups = len(model.classes.tables) if model.classes else 1 << TABLE_BITS
+    groups = len(model.context_map.tables) if model.context_map else 1 << TABLE_BITS
     counts = np.zeros(groups * ALPHABET, np.int64)
     for chunk in range(model.chunks):  # one at a time: a block may have hundreds of values
         if model.is_exact:
@@ -57,24 +57,24 @@ def _symbols(
     field = words.view(f"<u{layout.word_bytes}")
     value = (field >> field.dtype.type(layout.mantissa_bits - model.top_bits)).astype(np.int64)
     value &= (1 << (layout.exponent_bits + model.top_bits)) - 1
-    symbols = _windowed(value, model.form)
-    if model.classes:
-        return symbols, _classes(head, chunk, len(symbols))
+    symbols = _windowed(value, model.split)
+    if model.context_map:
+        return symbols, _contexts(head, chunk, len(symbols))
     return symbols, _table_of(head, chunk, "symbol")
 
 
-def _windowed(value: NDArray[np.int64], form: FloatFormat) -> NDArray[np.int64]:
-    symbol = value - (form.base << form.top_bits)
-    escape = form.escape_limit | value & ((1 << form.top_bits) - 1)
-    return np.where((symbol < 0) | (symbol >= form.escape_limit), escape, symbol)
+def _windowed(value: NDArray[np.int64], split: FloatSplit) -> NDArray[np.int64]:
+    symbol = value - (split.base << split.top_bits)
+    escape = split.escape_limit | value & ((1 << split.top_bits) - 1)
+    return np.where((symbol < 0) | (symbol >= split.escape_limit), escape, symbol)
 
 
-def _classes(head: PayloadHead, chunk: int, count: int) -> NDArray[np.int64]:
+def _contexts(head: PayloadHead, chunk: int, count: int) -> NDArray[np.int64]:
     """Return the context of each of the ``count`` symbols of a chunk."""
     span = Span(chunk * head.model.chunk_words, count, np.zeros(0, np.uint8))
     for stage in head.pipeline.stages:
         stage.prepare(span, head.model)
-    return span.streams["class"][:count].astype(np.int64)
+    return span.streams["context"][:count].astype(np.int64)
 
 
 def _table_of(head: PayloadHead, chunk: int, stream: str) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""Damaged files: every flipped bit and every cut is noticed, and nothing is left of the output."""
+"""Damaged files: flipped bits and cuts are noticed, and nothing is left of the output."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +17,8 @@ from unweight.operations.decompress import decompress
 from unweight.operations.progress import NoProgress
 from unweight.operations.verify import verify
 from unweight_codecs.errors import FormatError, IntegrityError
+
+pytestmark = pytest.mark.usefixtures("without_fsync")
 
 Check = Callable[[Path], None]
 RANDOM_PAYLOAD_FLIPS = 200
@@ -141,19 +143,31 @@ def test_the_file_has_every_part(intact: Intact, damaged: Path) -> None:
     )
 
 
-# Both operations open a file in the same way, so one of them need not see every bit.
-THOROUGHNESS = pytest.mark.parametrize(("check", "step"), [(decompresses, 1), (verifies, 7)])
+# Every seventh bit is one of each byte at least, and each time another one. One checksum guards all
+# bits of a part. That it sees each of them is shown on the parser of heads, where it costs nothing.
+BITS = pytest.mark.parametrize(
+    ("check", "first", "step"),
+    [
+        (decompresses, 0, 7),
+        (verifies, 3, 7),
+        pytest.param(decompresses, 0, 1, marks=pytest.mark.slow),
+    ],
+)
 
 
-@THOROUGHNESS
-def test_every_bit_of_the_header(check: Check, step: int, intact: Intact, damaged: Path) -> None:
-    flip_each(intact.data, damaged, range(0, 8 * intact.header_bytes, step), check)
+@BITS
+def test_bits_of_every_byte_of_the_header(
+    check: Check, first: int, step: int, intact: Intact, damaged: Path
+) -> None:
+    flip_each(intact.data, damaged, range(first, 8 * intact.header_bytes, step), check)
 
 
-@THOROUGHNESS
-def test_every_bit_of_the_heads(check: Check, step: int, intact: Intact, damaged: Path) -> None:
+@BITS
+def test_bits_of_every_byte_of_the_heads(
+    check: Check, first: int, step: int, intact: Intact, damaged: Path
+) -> None:
     for part in head_ranges(intact.archive):
-        flip_each(intact.data, damaged, range(8 * part.start, 8 * part.stop, step), check)
+        flip_each(intact.data, damaged, range(8 * part.start + first, 8 * part.stop, step), check)
 
 
 @CHECKS

@@ -79,7 +79,7 @@ def test_a_compressed_model_has_the_matrices_of_its_original(
 def test_batches_that_make_no_sense(
     recorder: Recorder, model: Path, batches: tuple[int, ...]
 ) -> None:
-    with pytest.raises(UsageError, match="--batch"):
+    with pytest.raises(UsageError, match="batch must be"):
         tune(model, batches, "cuda")
     assert recorder.asked is None
 

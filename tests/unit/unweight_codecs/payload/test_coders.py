@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unweight_codecs.errors import FormatError, IntegrityError, UsageError
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.model import BUILT_IN_CODERS
 from unweight_codecs.payload import coders
 from unweight_codecs.payload.coders import CODERS, Coder, StreamValues

@@ -1,12 +1,11 @@
-"""What the stages ask of a kernel implementation, and the data they exchange.
+"""What kernels work on: constants of the coder, and the records that go in and out.
 
 All arrays are C-contiguous. A *span* is a run of whole chunks of one tensor (its last chunk may be
-partial); positions count symbols from the start of the span. Symbol and class arrays are padded to
-whole groups of 128.
+partial); positions count symbols from the start of the span. Symbol and context arrays are padded
+to whole groups of 128.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +15,19 @@ Frequencies = NDArray[np.uint16]  # shape (tables, 256); each row sums to 4096, 
 
 LANES = 32
 GROUP = 128
-RUN = 32
+CONTEXT_RUN = 32
 PROBABILITY_BITS = 12
 SLOTS = 1 << PROBABILITY_BITS
 STATE_LOW = 1 << 16
 ALPHABET = 256
-SAMPLED_BLOCKS = 4
+SAMPLING_STRIDE = 4  # one in so many stretches of words, or of blocks, is counted
+COST_BITS = 12  # code lengths are counted in 1/4096 bit
+LLOYD_ITERATIONS = 3  # more gain nothing measurable
+MAX_TABLE_BYTES = 2 + 2 * ALPHABET  # of one table, serialised
+MAX_RANK = 16  # of low-rank factors
 
-# Mirrors uw_segment of kernels/src/unweight.h.
+# A stream of a chunk, coded by rANS: ``length`` bytes at ``offset`` of the coded buffer hold
+# ``count`` symbols from symbol ``start`` of the span, in one ``table`` unless they have contexts.
 SEGMENT = np.dtype(
     [
         ("offset", "<u8"),
@@ -35,6 +39,28 @@ SEGMENT = np.dtype(
     ]
 )
 
+# A chunk of 16-bit floats: offsets of its raw planes (low 8 bits if there are two, then the top
+# plane) and of its escapes.
+CHUNK16 = np.dtype(
+    [
+        ("symbol", SEGMENT),
+        ("plane", "<u8", 2),
+        ("escape", "<u8"),
+        ("escape_count", "<u8"),
+    ]
+)
+
+# A chunk of words on levels: offsets of its packed low bits and of its escapes, which are words.
+LEVEL_CHUNK = np.dtype(
+    [
+        ("symbol", SEGMENT),
+        ("low", "<u8"),
+        ("escape", "<u8"),
+        ("escape_count", "<u4"),
+        ("step", "<f4"),
+    ]
+)
+
 
 def padded(count: int) -> int:
     """Return ``count`` rounded up to whole groups."""
@@ -42,7 +68,7 @@ def padded(count: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class FloatFormat:
+class FloatSplit:
     """How a float word splits into a symbol and raw bits (see ``specs/planes.md``).
 
     Attributes:
@@ -83,8 +109,8 @@ class LevelForm:
 
     Attributes:
         low_bits: Bits of a level that are stored raw, below its symbol (0 to 8).
-        limit: Symbols below it are grid points; ``limit`` itself, an escape, is a word kept as
-            it is.
+        limit: Symbols below it are grid points; ``limit`` itself is an escape, a word that is
+            stored as it is.
         table: The level of every symbol, int32; None where levels are equally spaced. Only without
             low bits.
     """
@@ -132,62 +158,32 @@ class LowRank:
 
 
 @dataclass(frozen=True, slots=True)
-class Classes:
+class Contexts:
     """Which frequency table codes each symbol.
 
     Attributes:
         of: A table's index for every ``run`` symbols, padded to whole groups of symbols.
-        run: 1, or ``RUN`` where neighbours share a class.
+        run: 1, or ``CONTEXT_RUN`` where neighbours share a context.
     """
 
     of: Bytes
     run: int = 1
 
 
-class Kernels(Protocol):
-    """One implementation of the coding kernels. All raise IntegrityError for damaged input."""
+@dataclass(frozen=True, slots=True)
+class Split16:
+    """16-bit floats, split in one pass.
 
-    name: str
+    Attributes:
+        symbols: Padded to whole groups.
+        low: The plane of the low 8 raw bits; empty where there are fewer than 8.
+        top: The top plane, packed; empty where the raw bits fill bytes.
+        escapes: Exponents of the escaped words, a byte each.
+        escape_counts: Escapes of each chunk.
+    """
 
-    def histogram(
-        self, words: NDArray[np.generic], shift: int, bits: int, block: int = 0
-    ) -> NDArray[np.uint32]:
-        """Count the values of the ``bits`` (at most 14) bits above bit ``shift`` of each word.
-
-        With ``block`` only one in ``SAMPLED_BLOCKS`` blocks of so many words is counted, the first
-        one included.
-        """
-        ...
-
-    def pack_bits(self, values: Bytes, width: int) -> Bytes:
-        """Pack the low ``width`` (1 to 8) bits of each value; value i starts at bit i * width."""
-        ...
-
-    def unpack_bits(self, packed: Bytes, count: int, width: int) -> Bytes:
-        """Undo ``pack_bits``; ``packed`` has ``ceil(count * width / 8)`` bytes or more."""
-        ...
-
-    def rans_encode(
-        self,
-        symbols: Bytes,
-        segments: NDArray[np.void],
-        frequencies: Frequencies,
-        classes: Classes | None,
-    ) -> Bytes:
-        """Encode each segment (``start``, ``count``, ``table``) of the padded symbols.
-
-        Fills in ``offset`` and ``length`` of the segments, which index the returned buffer; each
-        starts at a multiple of 8 bytes. With ``classes`` the table is chosen per symbol.
-        """
-        ...
-
-    def rans_decode(
-        self,
-        coded: Bytes,
-        segments: NDArray[np.void],
-        frequencies: Frequencies,
-        classes: Classes | None,
-        symbols: Bytes,
-    ) -> None:
-        """Decode each segment into the padded ``symbols`` array."""
-        ...
+    symbols: Bytes
+    low: Bytes
+    top: Bytes
+    escapes: Bytes
+    escape_counts: NDArray[np.uint64]
