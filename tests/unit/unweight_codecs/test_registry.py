@@ -11,7 +11,8 @@ from unweight.operations.compress import CompressOptions, compress
 from unweight.operations.decompress import decompress
 from unweight.operations.progress import NoProgress
 from unweight.stage_settings import with_settings
-from unweight_codecs import registry
+from unweight_codecs import plugins, registry
+from unweight_codecs.accelerators.registry import ACCELERATORS, list_accelerators
 from unweight_codecs.codec import SLOTS_IN_ORDER
 from unweight_codecs.errors import FormatError, ResourceError, UnweightError, UsageError
 from unweight_codecs.exact.exponent_window import ExponentWindow
@@ -101,7 +102,7 @@ Install = Callable[..., None]
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     """Return a function that installs a distribution with entry points."""
 
-    def add(distribution: str, group: str = registry.CODEC_GROUP, **points: str) -> None:
+    def add(distribution: str, group: str = registry.CODECS.group, **points: str) -> None:
         folder = tmp_path / distribution
         info = folder / f"{distribution.replace('-', '_')}-1.0.dist-info"
         info.mkdir(parents=True)
@@ -112,11 +113,11 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         (info / "entry_points.txt").write_text(f"[{group}]\n{''.join(rows)}")
         (folder / "acme_stages.py").write_text(MODULE)
         monkeypatch.syspath_prepend(folder)
-        registry._points.cache_clear()
+        plugins.entry_points.cache_clear()
 
     yield add
     monkeypatch.undo()
-    registry._points.cache_clear()
+    plugins.entry_points.cache_clear()
 
 
 def floats(dtype: str, rows: int) -> bytes:
@@ -224,7 +225,7 @@ def test_a_file_with_a_vendors_codec(
     decompress(coded, back, threads=1, force=False, progress=NoProgress())
     assert back.read_bytes() == source.read_bytes()
 
-    monkeypatch.setattr(registry, "_points", dict)  # the package is uninstalled
+    monkeypatch.setattr(plugins, "entry_points", lambda group: {})  # the package is uninstalled
     with pytest.raises(
         FormatError, match=r"needs the codec 'acme\.masked', which is not installed"
     ):
@@ -311,8 +312,16 @@ def test_stages_must_fill_the_slots_in_order() -> None:
 
 ACCELERATOR = """
 class Fast:
-    def probe(self):
+    def probe(self, number=0):
         return True, "8 cores of nothing"
+
+    def open(self, number, threads, note):
+        raise NotImplementedError
+
+
+class Engineless:
+    def probe(self, number=0):
+        return True, "no way to open it"
 
 
 class Broken:
@@ -324,14 +333,24 @@ class Broken:
 def test_accelerators_that_fail_are_listed_as_unavailable(install: Install, tmp_path: Path) -> None:
     install(
         "acme",
-        registry.ACCELERATOR_GROUP,
+        ACCELERATORS.group,
         acme__fast="acme_device:Fast",
         acme__broken="acme_device:Broken",
+        acme__engineless="acme_device:Engineless",
         acme__missing="acme_device:Missing",
     )
     (tmp_path / "acme" / "acme_device.py").write_text(ACCELERATOR)
-    rows = {row.name: row for row in registry.list_accelerators()}
+    rows = {row.name: row for row in list_accelerators()}
     assert (rows["acme.fast"].available, rows["acme.fast"].detail) == (True, "8 cores of nothing")
     assert rows["acme.broken"].detail == "OSError: no driver"
     assert not rows["acme.broken"].available
     assert not rows["acme.missing"].available
+    assert not rows["acme.engineless"].available
+    assert rows["acme.engineless"].detail.endswith("of acme is not an Accelerator")
+
+
+def test_an_accelerator_that_two_distributions_bring_names_both(install: Install) -> None:
+    for distribution in ("acme", "acme-fork"):
+        install(distribution, ACCELERATORS.group, acme__fast="acme_device:Fast")
+    with pytest.raises(UnweightError, match=r"accelerator 'acme.fast' is registered by both acme"):
+        ACCELERATORS.load("acme.fast")
