@@ -16,8 +16,9 @@ from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import PRESETS
 from unweight_codecs.tensor_spec import TensorSpec
+from unweight_gpu.checking.buffer_comparison import BufferComparison
 from unweight_gpu.checking.checksums import Checksums
-from unweight_gpu.checking.comparison import Verifier
+from unweight_gpu.checking.histogram import Histogram
 from unweight_gpu.decoding.transfer import SpanRequest, Transfer
 from unweight_gpu.device.interface import StreamingDevice
 from unweight_gpu.palette import reference
@@ -77,7 +78,8 @@ def products(device: StreamingDevice, sizes: Sizes) -> Line:
 
 def verification(device: StreamingDevice, sizes: Sizes) -> Line:
     """Checksums, comparison, sizes of errors, histograms."""
-    cases, verifier = Cases("verification"), Verifier(device)
+    cases, comparison = Cases("verification"), BufferComparison(device)
+    histogram = Histogram(device)
     data = np.random.default_rng(7).integers(0, 256, sizes.nbytes, np.uint8)
     held = device.array(data)
     places = [*enumerate(_LENGTHS), (3, data.size - 5), (0, data.size)]
@@ -89,18 +91,18 @@ def verification(device: StreamingDevice, sizes: Sizes) -> Line:
         other = data.copy()
         if place is not None:
             other[place] ^= 1
-        found = verifier.first_difference(held, device.array(other))
+        found = comparison.first_difference(held, device.array(other))
         cases.require(f"a difference at byte {place}", found == place)
     for dtype in FLOATS:
         before = _finite(data, dtype)
         after = before.copy()
         after[::4] ^= 1  # the lowest byte of every word, or of every other one
-        measured = verifier.squared_error(device.array(before), device.array(after), dtype)
+        measured = comparison.squared_error(device.array(before), device.array(after), dtype)
         close = np.allclose(measured, squared_error(before, after, dtype), rtol=1e-12, atol=0)
         cases.require(f"the error of {dtype}", bool(close))
     for name, shift, bits in _FIELDS:
         fields = data.view(name) >> shift & (1 << bits) - 1
-        counts = verifier.histogram(held.view(np.dtype(name)), shift, bits)
+        counts = histogram.count(held.view(np.dtype(name)), shift, bits)
         expected_counts = np.bincount(fields, minlength=1 << bits).astype(np.uint32)
         cases.equal(f"a histogram of {bits} bits of {name}", counts, expected_counts)
     return cases.line()

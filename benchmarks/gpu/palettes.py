@@ -11,7 +11,7 @@ from benchmarks.gpu.data import Layer, Words, trained
 from benchmarks.gpu.decoding import described
 from benchmarks.gpu.figures import Figure, Target, microseconds, terabytes
 from unweight_codecs.errors import IntegrityError, UsageError
-from unweight_gpu.checking.comparison import Verifier
+from unweight_gpu.checking.buffer_comparison import BufferComparison
 from unweight_gpu.device.interface import Array, Device
 from unweight_gpu.device.timing import Timer, Work, copies_of
 from unweight_gpu.palette.codec import PaletteCodec
@@ -37,7 +37,7 @@ class Peer(Protocol):
 
 def expanding(device: Device, timer: Timer, layer: Layer, target: Target | None = None) -> Figure:
     """Expand the palettes of a layer per run; the words are compared. Raises IntegrityError."""
-    codec, verifier = PaletteCodec(device), Verifier(device)
+    codec, comparison = PaletteCodec(device), BufferComparison(device)
     runs, outs = list[Work](), list[Array]()
     for _ in range(copies_of(layer.nbytes)):
         outs = [device.empty(words.shape, np.uint16) for words in layer.matrices.values()]
@@ -45,7 +45,7 @@ def expanding(device: Device, timer: Timer, layer: Layer, target: Target | None 
         runs.append(partial(_expand, codec, palettes, outs))
     seconds = timer.samples(runs)
     for (name, words), out in zip(layer.matrices.items(), outs, strict=True):
-        if verifier.first_difference(out, device.array(words)) is not None:
+        if comparison.first_difference(out, device.array(words)) is not None:
             raise IntegrityError(f"{layer.name}: {name}: expanded to other words")
     rate = terabytes(layer.nbytes, seconds)
     return Figure("palette to BF16", described(layer), rate, "TB/s", target=target)
