@@ -24,9 +24,9 @@ from unweight_gpu.device.interface import StreamingDevice
 from unweight_gpu.palette import reference
 from unweight_gpu.palette.codec import PaletteCodec
 from unweight_gpu.palette.format import Palette, Refusal
-from unweight_gpu.palette.product import MOST_ROWS, PaletteProduct
+from unweight_gpu.palette.product import MAX_TOKENS, PaletteProduct
 
-BATCHES: Final = (1, 2, 3, 4, 8, 16)
+TOKENS: Final = (1, 2, 3, 4, 8, 16)
 _LENGTHS: Final = (0, 1, 3, 4, 8, 9, 16, 17, 128, 129, 240, 241, 1024, 1025, 4096)
 _FIELDS: Final = (("<u1", 0, 8), ("<u2", 7, 8), ("<u2", 6, 9), ("<u4", 20, 12))
 _ODD: Final = (0x0000, 0x8000, 0x7F80, 0xFF80, 0x7FC1, 0x0001)  # zeros, infinities, NaN, subnormal
@@ -59,7 +59,7 @@ def products(device: StreamingDevice, sizes: Sizes) -> Line:
     cases, codec, product = Cases("fused products"), PaletteCodec(device), PaletteProduct(device)
     for words in _matrices(sizes):
         cols = words.shape[1]
-        palette, x = codec.encode(device.array(words)), trained((MOST_ROWS, cols), cols)
+        palette, x = codec.encode(device.array(words)), trained((MAX_TOKENS, cols), cols)
         if isinstance(palette, Refusal):
             raise IntegrityError(f"{cases.name}: {words.shape}: there is no palette")
         left, right = _numbers(x), _numbers(words)
@@ -67,12 +67,12 @@ def products(device: StreamingDevice, sizes: Sizes) -> Line:
         # 64 lanes add up a row, and then the lanes: the bound of Higham (2002) for so many terms.
         allowed = size * (cols / 64 + 64) * 2.0**-24
         every = device.to_host(product.multiply(palette, device.array(x)))
-        for batch in BATCHES:
-            case = f"{words.shape[0]} x {cols}, batch {batch}"
-            found = device.to_host(product.multiply(palette, device.array(x[:batch])))
-            close = np.abs(found - exact[:batch]) <= allowed[:batch]
+        for tokens in TOKENS:
+            case = f"{words.shape[0]} x {cols}, tokens {tokens}"
+            found = device.to_host(product.multiply(palette, device.array(x[:tokens])))
+            close = np.abs(found - exact[:tokens]) <= allowed[:tokens]
             cases.require(case, bool(close.all()))
-            cases.equal(f"{case}, rows of a larger one", found, every[:batch])
+            cases.equal(f"{case}, rows of a larger one", found, every[:tokens])
     return cases.line()
 
 

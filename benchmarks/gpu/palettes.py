@@ -19,7 +19,7 @@ from unweight_gpu.palette.format import Palette, Refusal
 from unweight_gpu.palette.product import PaletteProduct
 
 MULTIPLIED: Final = ("q_proj", "gate_proj", "down_proj")  # 4096 x 4096, 14336 x 4096, its opposite
-BATCHES: Final = (1, 4, 16)
+TOKENS: Final = (1, 4, 16)
 
 
 class Peer(Protocol):
@@ -31,7 +31,7 @@ class Peer(Protocol):
         ...
 
     def product(self, words: Array, x: Array, out: Array) -> Work:
-        """Return what writes x Wᵀ to ``out``, all u16 words: [batch, cols], [rows, cols]."""
+        """Return what writes x Wᵀ to ``out``, all u16 words: [tokens, cols], [rows, cols]."""
         ...
 
 
@@ -57,30 +57,34 @@ def products(
     peer: Peer | None,
     matrices: Sequence[Words],
     target: Target | None = None,
-    batches: Sequence[int] = BATCHES,
+    token_counts: Sequence[int] = TOKENS,
 ) -> Iterator[Figure]:
     """Multiply by palettes of matrices, and let a peer multiply by the same as plain words.
 
-    The target is for batch 1. Raises IntegrityError if the results are not about the same.
+    The target is for one token. Raises IntegrityError if the results are not about the same.
     """
     codec, kernel = PaletteCodec(device), PaletteProduct(device)
     for words in matrices:
         (rows, cols), number = words.shape, copies_of(words.nbytes)
         palettes = [_palette(device, codec, words) for _ in range(number)]
         plain = [device.array(words) for _ in range(number if peer else 0)]
-        for batch in batches:
-            x = device.array(trained((batch, cols), batch))
-            out, other = (device.empty((batch, rows), np.uint16) for _ in range(2))
+        for tokens in token_counts:
+            x = device.array(trained((tokens, cols), tokens))
+            out, other = (device.empty((tokens, rows), np.uint16) for _ in range(2))
             own = timer.samples([partial(kernel.multiply, p, x, "BF16", out) for p in palettes])
             figure = partial(
-                Figure, "fused product", f"{rows} x {cols}, batch {batch}", microseconds(own), "us"
+                Figure,
+                "fused product",
+                f"{rows} x {cols}, tokens {tokens}",
+                microseconds(own),
+                "us",
             )
             if peer is None:
                 yield figure()
                 continue
             seconds = timer.samples([peer.product(each, x, other) for each in plain])
             _require_close(peer.name, device.to_host(out), device.to_host(other))
-            aim = target if batch == 1 else None
+            aim = target if tokens == 1 else None
             yield figure(peer.name, microseconds(seconds), aim)
 
 

@@ -27,8 +27,8 @@ template <class Sum> __device__ bool cumulate(const u16 *frequencies, u32 lane, 
 template <class Sum> __device__ u32 value_of_slot(const Sum *starts, u32 slot)
 {
     u32 value = 0;
-    for (u32 step = ALPHABET / 2; step; step /= 2)
-        value += starts[value + step] <= slot ? step : 0;
+    for (u32 half = ALPHABET / 2; half; half /= 2)
+        value += starts[value + half] <= slot ? half : 0;
     return value;
 }
 
@@ -63,7 +63,7 @@ struct SlotTable {
 };
 
 /* A table per class. 16 tables by slot would fill shared memory, so the value of every sixteenth slot is
- * kept, and the one wanted is rarely more than a step away. */
+ * kept, and the one wanted is rarely more than one away. */
 struct ClassTables {
     u16 starts[MOST_CLASSES][ALPHABET + 2];
     u8 values[MOST_CLASSES][SLOTS / 16];
@@ -122,7 +122,7 @@ struct Reader {
 };
 
 /* Four values of this lane, a byte each; `classes` are theirs. A group takes at most 128 words: with
- * fewer left, each step checks that they do. */
+ * fewer left, each round checks that they do. */
 template <class Tables>
 __device__ __forceinline__ u32 four_coded(const Tables &tables, u32 classes, u32 lanes_below, Reader &reader)
 {
