@@ -62,9 +62,9 @@ install-check: $(VENV)/installed-dev ## try every way to install, each in a fres
 bench: $(VENV)/installed-bench $(VENV)/installed-model $(VENV)/installed-gguf-model ## measure sizes and rates against peers
 	$(BIN)/python -m benchmarks
 
-fixtures: $(VENV)/installed-test ## write the golden files anew; only for a new format version
-	$(BIN)/python fixtures/make_golden.py
-	$(BIN)/python fixtures/make_corrupt.py
+fixtures: $(VENV)/installed-test ## add the golden files that are missing; those that are there stay
+	$(BIN)/python -m fixtures.make_golden
+	$(BIN)/python -m fixtures.make_corrupt
 
 clean: ## remove the environment and everything built
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -81,7 +81,7 @@ def check_replaceable(target: Path, names: Collection[PurePosixPath]) -> None:
 
 
 def is_leftover(file: PurePosixPath) -> bool:
-    """Tell by its path whether a file, or a folder above it, was left by a run that was killed."""
+    """Return whether the path of a file shows that a killed run left it, or a folder above it."""
     return any(part.startswith(".") and TEMPORARY_MARK in part for part in file.parts)
 
 

@@ -253,7 +253,7 @@ def test_shards_of_a_compressed_directory(
     assert rows["Q4_0"]["nbytes"] == (64 * 64 + 64 * 32) // 32 * 18 + 8 * 30 * 2 + 9 * 4
     assert list(temporary.iterdir()) == []
     assert run(["compare", str(model), *ALONE]) == 0
-    assert "leave 1 tensor as they are, whose rows are no whole blocks: odd." in (
+    assert "leave 1 tensor as they are, whose rows are not whole blocks: odd." in (
         capsys.readouterr().out
     )
 
@@ -300,7 +300,7 @@ def test_models_that_cannot_be_compared(tmp_path: Path, capsys: Capture) -> None
     bounded = tmp_path / "bounded.safetensors"
     compress(WEIGHTS, bounded, CompressOptions(epsilon=0.05), NoProgress())
     integers = write_model(tmp_path / "integers.safetensors", {"a": noise((64, 64), 1)})
-    blocks = TINY.parents[1] / "golden" / "blocks.gguf"
+    blocks = TINY.parents[1] / "golden" / "1.0" / "lossless" / "blocks.gguf"
     for line, code, words in (
         ([lone], 2, "no config.json beside it"),
         ([blocks], 2, "a GGUF model cannot be compared"),

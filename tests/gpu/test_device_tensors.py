@@ -25,7 +25,7 @@ from unweight_gpu.palette.linear import LinearBackend
 from unweight_gpu.palette.strategy import Strategy
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "gpu.md"
-GOLDEN = Path(__file__).parents[2] / "fixtures" / "golden"
+GOLDEN = Path(__file__).parents[2] / "fixtures" / "golden" / "1.0" / "lossless"
 
 
 def tensors_of(path: Path) -> dict[str, bytes]:

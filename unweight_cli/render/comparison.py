@@ -50,7 +50,7 @@ def _perplexity(row: ComparisonRow) -> str:
     estimate, sign = (row.perplexity, "") if row.kind == ORIGINAL else (row.difference, "+")
     if estimate is None:
         return UNMEASURED
-    if not abs(estimate.value) < TOO_LARGE:  # or no number at all
+    if not abs(estimate.value) < TOO_LARGE:  # or not finite
         return f"{estimate.value:{sign}.3g}"
     decimals = next(places for least, places in DECIMALS if abs(estimate.value) >= least)
     return f"{estimate.value:{sign},.{decimals}f} ± {estimate.standard_error:,.{decimals}f}"
@@ -84,7 +84,7 @@ def _notes(report: ComparisonReport) -> Iterator[str]:
         names = ", ".join(map(shortened, report.unchanged[:MAX_NAMED]))
         yield (
             f"INT4, Q8_0 and Q4_0 leave {count(len(report.unchanged), 'tensor')} as they are, "
-            f"whose rows are no whole blocks: {names}{f' and {more:,} more' if more > 0 else ''}."
+            f"whose rows are not whole blocks: {names}{f' and {more:,} more' if more > 0 else ''}."
         )
     text = report.evaluated
     if text is None:

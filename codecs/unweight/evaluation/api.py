@@ -38,8 +38,8 @@ def check_perplexity(
 ) -> PerplexityReport:
     """Measure how well the weights of a checkpoint predict a text, as llama.cpp does.
 
-    A gate that is shut is no error: the report says so in ``failure``. Compressed files are decoded
-    with all checks, but ``unweight.verify`` is what compares them with their original.
+    A closed gate is no error: the report says so in ``failure``. Compressed files are decoded with
+    all checks, but ``unweight.verify`` is what compares them with their original.
 
     Args:
         path: A checkpoint, compressed or not.

@@ -23,7 +23,7 @@ FIRST: Final = 0.005  # about the error of 8 bits
 MAX_ATTEMPTS: Final = 6
 _MIN_EPSILON: Final = 1e-5
 _MAX_EPSILON: Final = 0.5
-_STRETCH: Final = 3.0  # an attempt is at most so many times above or below the last one
+_STRETCH: Final = 3.0  # an attempt is at most this many times the last one, or one part of it
 _AIM: Final = 0.8  # of the limit: what the next attempt is meant to reach
 _NEAR: Final = 1.12  # bounds this close differ by a sixth of a bit: not worth another evaluation
 
@@ -128,7 +128,7 @@ class EpsilonSearch:
         return None if near or not _MIN_EPSILON <= epsilon <= _MAX_EPSILON else epsilon
 
     def failure(self, attempt: Attempt) -> str:
-        """Return why the gate is shut for an attempt, in words; "" when it is open."""
+        """Return why the gate is closed for an attempt, in words; "" when it is open."""
         return gate.failure(
             attempt.perplexity, self.vocabulary, self.original, attempt.difference, self.max_delta
         )

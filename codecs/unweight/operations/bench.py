@@ -66,8 +66,8 @@ class BenchReport:
 
 
 @dataclass(slots=True)
-class _Measured:
-    """One run of a preset; see ``BenchRow``."""
+class _PresetTimes:
+    """What one run of a preset took; see ``BenchRow``."""
 
     size: int = 0
     encode: float = 0.0
@@ -111,7 +111,7 @@ def bench(
         )
 
 
-def _row(name: str, total: int, runs: list[_Measured]) -> BenchRow:
+def _row(name: str, total: int, runs: list[_PresetTimes]) -> BenchRow:
     last = runs[-1]
     return BenchRow(
         name,
@@ -143,8 +143,8 @@ def _load(source: Path) -> list[tuple[TensorSpec, Bytes]]:
     return tensors
 
 
-def _measure(pipeline: Pipeline, tensors: Tensors, engine: Engine | None) -> _Measured:
-    found, kept = _Measured(), list[tuple[EncodedTensor, Bytes]]()
+def _measure(pipeline: Pipeline, tensors: Tensors, engine: Engine | None) -> _PresetTimes:
+    found, kept = _PresetTimes(), list[tuple[EncodedTensor, Bytes]]()
     for spec, data in tensors:
         coded = None
         if data.size >= MIN_CODED_BYTES:
@@ -175,7 +175,7 @@ def _measure(pipeline: Pipeline, tensors: Tensors, engine: Engine | None) -> _Me
 
 
 def _measure_device(
-    pipeline: Pipeline, kept: list[tuple[EncodedTensor, Bytes]], engine: Engine, found: _Measured
+    pipeline: Pipeline, kept: list[tuple[EncodedTensor, Bytes]], engine: Engine, found: _PresetTimes
 ) -> None:
     start = time.perf_counter()
     spans = (spans_of(pipeline, coded, engine.span_chunks) for coded, _ in kept)

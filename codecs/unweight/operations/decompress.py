@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from unweight.archive import ArchiveReader, is_archive_at
+from unweight.containers.registry import hosts_others
 from unweight.operations.files import (
     Job,
     check_job_target,
@@ -39,6 +40,15 @@ class ArchiveJob:
     def carried_bytes(self) -> int:
         """Total size of ``carried``."""
         return sum(path.stat().st_size for path, _ in self.carried)
+
+    def hosted_container(self) -> str:
+        """Return the container of the source of a single file that is of another one, or ""."""
+        path = self.archives[0][0]
+        if self.job.is_directory or not hosts_others(path):
+            return ""
+        with ArchiveReader(path) as archive:
+            source = archive.manifest.source.container
+            return "" if source == archive.index.container else source
 
     def check(self) -> int:
         """Check the structure of every Unweight file; returns the size of everything restored."""
@@ -80,7 +90,7 @@ def decompress(
     """
     run = OperationRun("decompress", source)
     found = open_archives(source)
-    target = target or restored_name(source)
+    target = target or restored_name(source, found.hosted_container())
     check_job_target(found.job, target, force=force)
     needed = found.check()
     check_space(target, needed)

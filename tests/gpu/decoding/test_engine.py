@@ -20,7 +20,8 @@ from unweight_gpu.decoding.engine import CudaEngine
 from unweight_gpu.device.interface import StreamingDevice
 
 ROOT = Path(__file__).parents[3]
-FIXTURES = ROOT / "fixtures"
+GOLDEN_1_0 = ROOT / "fixtures" / "golden" / "1.0"
+LOSSLESS, BOUNDED = GOLDEN_1_0 / "lossless", GOLDEN_1_0 / "bounded"
 QUIET = NoProgress()
 SMALL_BATCH = 1 << 14  # bytes: a file takes many
 
@@ -48,15 +49,11 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Register:
     return replace
 
 
-GOLDEN = sorted(
-    [*FIXTURES.glob("golden/*.unweight.*"), *FIXTURES.glob("golden_bounded/*.unweight.*")]
-)
+GOLDEN = sorted(GOLDEN_1_0.glob("*/*.unweight.*"))
 
 
 def original_of(coded: Path) -> Path:
     """Return the file that a golden file was made from."""
-    if coded.parent.name == "golden_bounded":
-        return coded.parent / "model.safetensors"
     name, _, rest = coded.name.split(".", 2)
     return coded.parent / f"{name}.{rest.split('.')[-1]}"
 
@@ -81,7 +78,7 @@ def test_a_device_takes_the_chunks_that_it_can(register: Register, device: Devic
     streaming = Streaming(device)
     register(streaming)
     verify(
-        FIXTURES / "golden" / "floats16.default.unweight.safetensors",
+        LOSSLESS / "floats16.default.unweight.safetensors",
         None,
         threads=1,
         progress=QUIET,
@@ -98,7 +95,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def compressed(folder: Path, epsilon: float) -> Path:
-    source, target = FIXTURES / "golden" / "floats16.safetensors", folder / "m.safetensors"
+    source, target = LOSSLESS / "floats16.safetensors", folder / "m.safetensors"
     options = CompressOptions(epsilon=epsilon) if epsilon else CompressOptions()
     compress(source, target, options, QUIET)
     return target
@@ -126,7 +123,7 @@ def test_a_difference_is_found_where_it_is(
 ) -> None:
     register(streaming)
     other = tmp_path / "other.safetensors"
-    data = bytearray((FIXTURES / "golden" / "floats16.safetensors").read_bytes())
+    data = bytearray((LOSSLESS / "floats16.safetensors").read_bytes())
     data[len(data) // 2] ^= 4
     other.write_bytes(data)
     messages = []
@@ -140,8 +137,8 @@ def test_a_difference_is_found_where_it_is(
 
 def test_an_error_is_measured(streaming: StreamingDevice, register: Register) -> None:
     register(streaming)
-    model = FIXTURES / "golden_bounded" / "default.unweight.safetensors"
-    original = FIXTURES / "golden_bounded" / "model.safetensors"
+    model = BOUNDED / "model.default.unweight.safetensors"
+    original = BOUNDED / "model.safetensors"
     reports = [
         verify(model, original, threads=1, progress=QUIET, device=device)
         for device in ("cuda", "cpu")
@@ -156,8 +153,8 @@ def test_a_large_error_is_refused(
     streaming: StreamingDevice, register: Register, tmp_path: Path
 ) -> None:
     register(streaming)
-    model = FIXTURES / "golden_bounded" / "default.unweight.safetensors"
-    original = FIXTURES / "golden_bounded" / "model.safetensors"
+    model = BOUNDED / "model.default.unweight.safetensors"
+    original = BOUNDED / "model.safetensors"
     other = tmp_path / "other.safetensors"
     data = bytearray(original.read_bytes())
     half = len(data) // 2
@@ -196,7 +193,7 @@ def test_a_device_that_fails_is_not_tried_again(
 ) -> None:
     if device.name == "cupy":
         pytest.skip("only the simulator fails on purpose")
-    coded = FIXTURES / "golden" / "floats16.default.unweight.safetensors"
+    coded = LOSSLESS / "floats16.default.unweight.safetensors"
     notes = list[str]()
     streaming = Streaming(device, fails_at=fails_at)
     register(streaming)
@@ -210,7 +207,7 @@ def test_a_device_that_fails_is_not_tried_again(
         device="auto",
         note=notes.append,
     )
-    assert restored.read_bytes() == (FIXTURES / "golden" / "floats16.safetensors").read_bytes()
+    assert restored.read_bytes() == (LOSSLESS / "floats16.safetensors").read_bytes()
     assert notes == ["decoding on the processor: the device has too little memory"]
     assert report.device == "cuda:0, then cpu"
     assert len(streaming.uploads) == fails_at[0]
@@ -231,7 +228,7 @@ def test_a_device_that_fails_at_comparing(
     monkeypatch.setattr(BufferComparison, "first_difference", fails)
     register(Streaming(device))
     notes = list[str]()
-    original = FIXTURES / "golden" / "floats16.safetensors"
+    original = LOSSLESS / "floats16.safetensors"
     report = verify(model, original, threads=1, progress=QUIET, device="auto", note=notes.append)
     assert notes == ["decoding on the processor: the device has too little memory"]
     assert report.device == "cuda:0, then cpu"

@@ -190,7 +190,7 @@ def test_recipes_that_cannot_be_read(tmp_path: Path) -> None:
         ("bound:epsilon=0.1", "no setting 'epsilon'"),
         ("outlier:base=-2", "base must be"),
         ("grid=pack", "a codec for pack, not grid"),
-        ("grid=nothing.there", "nothing.there"),
+        ("grid=nothing.there", "there is no codec 'nothing.there'"),
     ],
 )
 def test_settings_that_make_no_sense(setting: str, named: str) -> None:

@@ -17,6 +17,7 @@ from unweight_codecs.codec import SLOTS_IN_ORDER
 from unweight_codecs.errors import FormatError, ResourceError, UnweightError, UsageError
 from unweight_codecs.exact.exponent_window import ExponentWindow
 from unweight_codecs.model import TensorModel
+from unweight_codecs.payload import coders
 from unweight_codecs.pipeline import Pipeline, pipeline_from_dict, pipeline_of
 from unweight_codecs.presets import preset
 from unweight_codecs.span import Span
@@ -33,6 +34,7 @@ from unweight_codecs.exact.bit_exact import BitExact
 from unweight_codecs.exact.exponent_window import ExponentWindow
 from unweight_codecs.payload.pack import Pack
 from unweight_codecs.codec import Stage
+from unweight_codecs.payload.coders import Coder
 from unweight_codecs.span import CheckResult
 
 
@@ -91,6 +93,23 @@ class Misnamed(BitExact):
     name: ClassVar[str] = "acme.other"
 
 
+class Halves(Coder):
+    """Keeps one of two equal halves."""
+
+    name = "acme.halves"
+
+    def encode_values(self, values, bits):
+        half = values.size // 2
+        return values[:half] if np.array_equal(values[:half], values[half:]) else None
+
+    def decode_values(self, data, count, bits):
+        return np.tile(data, 2)
+
+
+class OtherHalves(Halves):
+    name = "acme.other"
+
+
 class NoStage:
     pass
 '''
@@ -118,6 +137,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
     yield add
     monkeypatch.undo()
     plugins.entry_points.cache_clear()
+    coders._plugin.cache_clear()
 
 
 def floats(dtype: str, rows: int) -> bytes:
@@ -230,6 +250,46 @@ def test_a_file_with_a_vendors_codec(
         FormatError, match=r"needs the codec 'acme\.masked', which is not installed"
     ):
         decompress(coded, tmp_path / "b", threads=1, force=False, progress=NoProgress())
+
+
+def test_a_file_with_a_vendors_coder(
+    install: Install,
+    tmp_path: Path,
+    write_model: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    install("acme", coders.PLUGINS.group, acme__halves="acme_stages:Halves")
+    noise = np.random.default_rng(0).bytes(4096)
+    source = write_model(tmp_path / "m.safetensors", [("w", "U8", (8, 4096), noise * 8)])
+    coded = tmp_path / "m.unweight.safetensors"
+    settings = ("pack:coders=acme.halves", "grid:tables=1")
+    report = compress(source, coded, CompressOptions(stages=settings), NoProgress())
+    assert report.files[0].tensors[0].coded_bytes < len(noise) * 5
+    back = tmp_path / "back.safetensors"
+    decompress(coded, back, threads=1, force=False, progress=NoProgress())
+    assert back.read_bytes() == source.read_bytes()
+
+    monkeypatch.setattr(plugins, "entry_points", lambda group: {})  # the package is uninstalled
+    with pytest.raises(FormatError, match=r"the coder 'acme\.halves' is not installed"):
+        decompress(coded, tmp_path / "b", threads=1, force=False, progress=NoProgress())
+    with pytest.raises(UsageError, match=r"the coder 'acme\.halves' is not installed"):
+        vendor_pipeline("pack:coders=acme.halves")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kind", "named"),
+    [
+        ("acme__halves", "acme_stages:NoStage", UnweightError, "is not a Coder"),
+        ("acme__halves", "acme_stages:OtherHalves", UnweightError, "calls itself 'acme.other'"),
+        ("acme__halves", "acme_stages:Nothing", ResourceError, "does not load"),
+    ],
+)
+def test_coders_that_are_wrong(
+    install: Install, name: str, value: str, kind: type[UnweightError], named: str
+) -> None:
+    install("acme", coders.PLUGINS.group, **{name: value})
+    with pytest.raises(kind, match=named):
+        coders.coder_named("acme.halves")
 
 
 def test_codecs_are_listed_with_slot_summary_and_distribution(install: Install) -> None:

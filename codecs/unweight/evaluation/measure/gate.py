@@ -23,7 +23,7 @@ def failure(
     difference: Estimate | None = None,
     max_delta: float | None = None,
 ) -> str:
-    """Return why the gate is shut, in words; "" when it is open.
+    """Return why the gate is closed, in words; "" when it is open.
 
     Args:
         restored: Perplexity of the weights in question.

@@ -178,4 +178,4 @@ def _linked(files: Mapping[str, Path], folder: Path) -> Path:
 
 def _container(path: Path) -> str:
     with FileSource(path) as source:
-        return sniff(source)
+        return sniff(source).name

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from unweight.evaluation.model.digests import original_sha256
-from unweight.evaluation.sensitivity.allocation import Tensor, allocate
+from unweight.evaluation.sensitivity.allocation import ProfiledTensor, allocate
 from unweight.evaluation.sensitivity.sensitivity_file import SensitivityFile, read_sensitivity
 from unweight.operations.compression_plan import CompressionPlan
 from unweight.operations.progress import Progress
@@ -45,7 +45,7 @@ class Sharing:
         return allocate(self._profiled, epsilon)
 
     @property
-    def _profiled(self) -> tuple[Tensor, ...]:
+    def _profiled(self) -> tuple[ProfiledTensor, ...]:
         names = set(self.matrices)
         return tuple(tensor for tensor in self.sensitivity.tensors if tensor.name in names)
 
