@@ -78,19 +78,19 @@ def made_up_layer(shapes: Mapping[str, Shape]) -> Layer:
         return Layer("random", dict(zip(shapes, made, strict=True)))
 
 
-def model_layer(path: Path, most_bytes: int) -> Layer:
+def model_layer(path: Path, max_bytes: int) -> Layer:
     """Return the first BF16 matrices of a file that take at most so many bytes together.
 
     Raises UsageError if there are none.
     """
     found, total = dict[str, Words](), 0
     for spec, words in load(path.name, path).tensors:
-        if spec.dtype == "BF16" and len(spec.shape) == 2 and total + words.size <= most_bytes:
+        if spec.dtype == "BF16" and len(spec.shape) == 2 and total + words.size <= max_bytes:
             rows, cols = spec.shape
             found[spec.name] = words.view(np.uint16).reshape(rows, cols)
             total += words.size
     if not found:
-        raise UsageError(f"{path}: no BF16 matrix of at most {most_bytes} bytes")
+        raise UsageError(f"{path}: no BF16 matrix of at most {max_bytes} bytes")
     return Layer(path.name, found)
 
 

@@ -118,7 +118,10 @@ def _configured(stage: Stage, setting: StageSetting) -> Stage:
             raise UsageError(f"{quoted(str(setting))}: {quoted(value)} is not a number")
         else:
             changes[key] = value
-    return replace(stage, **changes)  # type: ignore[type-var]
+    try:
+        return replace(stage, **changes)  # type: ignore[type-var]
+    except FormatError as error:  # a coder that is not installed
+        raise UsageError(f"{quoted(str(setting))}: {error.message}", hint=error.hint) from None
 
 
 def _number_or_text(text: str) -> SettingValue:

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from unweight_cli.app import run
-from unweight_codecs import registry
-from unweight_codecs.accelerators import CodedSpan, CpuEngine, Engine, Piece
+from unweight_codecs.accelerators import CodedSpan, CpuEngine, Engine, Piece, registry
 
 ROOT = Path(__file__).parents[2]
 CODED = ROOT / "fixtures" / "golden" / "1.0" / "lossless" / "floats16.default.unweight.safetensors"

@@ -1,7 +1,7 @@
 """Where decoding and comparing run: the processor, or a device that a plugin brings."""
 
 from unweight_codecs.accelerators.base import Accelerator, Engine, Piece
-from unweight_codecs.accelerators.choice import AUTO, no_note, open_accelerator, open_engine
+from unweight_codecs.accelerators.choice import AUTO, find_accelerator, no_note, open_engine
 from unweight_codecs.accelerators.coded_span import SPAN_CHUNKS, CodedSpan, PayloadHead
 from unweight_codecs.accelerators.cpu import (
     CPU,
@@ -9,7 +9,6 @@ from unweight_codecs.accelerators.cpu import (
     HostPiece,
     decode_on_host,
 )
-from unweight_codecs.accelerators.tuning import TuningReport, TuningRow
 
 __all__ = [
     "AUTO",
@@ -22,10 +21,8 @@ __all__ = [
     "HostPiece",
     "PayloadHead",
     "Piece",
-    "TuningReport",
-    "TuningRow",
     "decode_on_host",
+    "find_accelerator",
     "no_note",
-    "open_accelerator",
     "open_engine",
 ]

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 from unweight_codecs.accelerators.coded_span import CodedSpan
-from unweight_codecs.accelerators.tuning import TuningReport
 from unweight_codecs.kernels.operands import Bytes
 
 
@@ -65,6 +64,7 @@ class Engine(Protocol):
     ) -> None: ...
 
 
+@runtime_checkable
 class Accelerator(Protocol):
     """A kind of device that can take over work from the processor."""
 
@@ -77,15 +77,5 @@ class Accelerator(Protocol):
 
         With ``note`` the engine goes on without the device if it fails, and says so; otherwise it
         raises.
-        """
-        ...
-
-    def tune(
-        self, number: int, shapes: Sequence[tuple[int, int]], batches: Sequence[int]
-    ) -> TuningReport:
-        """Measure how a device multiplies best with BF16 matrices, and remember it.
-
-        ``shapes`` are rows and columns, ``batches`` rows of activations. Raises ResourceError when
-        the device is not there or fails.
         """
         ...

@@ -6,20 +6,22 @@ elsewhere are asked for by name in the setting ``coders`` of the stage ``pack`` 
 entry-point group ``unweight.coders``.
 """
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs.entropy import zstd
 from unweight_codecs.entropy.planning import ZSTD_LEVEL
-from unweight_codecs.errors import FormatError, IntegrityError, quoted
+from unweight_codecs.errors import FormatError, IntegrityError, UnweightError, quoted
 from unweight_codecs.kernels import buffers, kernels
 from unweight_codecs.kernels.operands import SEGMENT, Bytes, Contexts, Frequencies, padded
 from unweight_codecs.model import BUILT_IN_CODERS
+from unweight_codecs.plugins import PluginGroup
 
 RANS_OVERHEAD_BYTES: Final = 96  # 32 states of 4 bytes, of which about 32 hold payload
 MAX_CODERS: Final = 16  # a directory entry has four bits for the number
@@ -228,12 +230,30 @@ if tuple(CODERS) != BUILT_IN_CODERS:
     raise RuntimeError("the built-in coders are not those that files number")
 
 
+def _is_coder(found: object) -> TypeGuard[Coder]:
+    return isinstance(found, Coder)
+
+
+# An entry point names a class without arguments, or a function that returns a coder.
+PLUGINS: Final = PluginGroup("unweight.coders", "coder", "a Coder", _is_coder, lambda make: make())
+
+
+@functools.cache
+def _plugin(name: str) -> Coder:
+    coder = PLUGINS.load(name)
+    if coder.name != name or "." not in name:
+        whose = f"coder {name!r} of {PLUGINS.distribution(name)}"
+        raise UnweightError(f"{whose} calls itself {coder.name!r}; it must be vendor.name in both")
+    return coder
+
+
 def coder_named(name: str) -> Coder:
     """Return the coder called ``name``; raises FormatError where none is installed."""
-    found = CODERS.get(name)
-    if found is None:
+    if name in CODERS:
+        return CODERS[name]
+    if name not in PLUGINS.names():
         raise FormatError(
             f"the coder {quoted(name)} is not installed",
             hint="install the package that brings it",
         )
-    return found
+    return _plugin(name)

@@ -18,11 +18,11 @@ from unweight_codecs.exact.scale_classes import ScaleClasses
 from unweight_codecs.model import TensorModel
 from unweight_codecs.payload.directory import LENGTH_BITS, TABLE_BITS
 from unweight_codecs.payload.pack import Pack
-from unweight_gpu.decoding.chunk_records import KIND_OF_CODER
+from unweight_gpu.decoding.records import KIND_OF_CODER
 from unweight_gpu.palette.format import (
-    LARGEST_BASE,
+    MAX_BASE,
+    MIN_BASE,
     ROW_WORDS,
-    SMALLEST_BASE,
     Layout,
     refusal,
 )
@@ -63,7 +63,7 @@ def palette_obstacle(model: TensorModel, directory: NDArray[np.void]) -> str:
         return "not a BF16 matrix that is coded exactly"
     if not layout.words or layout.columns % ROW_WORDS:
         return f"rows of {layout.columns} weights, not a multiple of {ROW_WORDS}"
-    if not SMALLEST_BASE <= model.base <= LARGEST_BASE:
+    if not MIN_BASE <= model.base <= MAX_BASE:
         return f"a window that begins at exponent {model.base}"
     lengths = directory["segments"][:, -1] & ((1 << LENGTH_BITS) - 1)
     refused = refusal(Layout(words // layout.columns, layout.columns), int(lengths.sum()))

@@ -45,6 +45,13 @@ class CudaDevice:
         self._cupy, self._cupyx = cupy, cupyx
         self._device = cupy.cuda.Device(number)
 
+    @property
+    def description(self) -> str:
+        """The names of the device and of its driver, for which measurements are valid."""
+        runtime = self._cupy.cuda.runtime
+        name = runtime.getDeviceProperties(self.number)["name"].decode()
+        return f"{name}, driver {runtime.driverGetVersion()}"
+
     @contextmanager
     def _current(self) -> Iterator[None]:
         with device_errors(), self._device:

@@ -13,8 +13,7 @@ from unweight.operations.compress import CompressOptions, compress
 from unweight.operations.decompress import decompress
 from unweight.operations.progress import NoProgress
 from unweight.operations.verify import verify
-from unweight_codecs import registry
-from unweight_codecs.accelerators import CodedSpan, Engine, choice, decode_on_host
+from unweight_codecs.accelerators import CodedSpan, Engine, choice, decode_on_host, registry
 from unweight_codecs.errors import IntegrityError, QualityGateError, ResourceError, UsageError
 from unweight_gpu.checking.comparison import Verifier
 from unweight_gpu.decoding.engine import CudaEngine
@@ -182,7 +181,7 @@ def test_a_piece_lasts_until_the_next_is_asked_for(streaming: StreamingDevice, m
                 assert np.array_equal(piece.words, expected)
                 assert piece.first_difference(expected) is None
                 number += 1
-    assert number == 4  # twice as many as there are slots
+    assert number == 4  # twice as many as there are staging buffers
 
 
 # ---- Choosing a device

@@ -18,9 +18,9 @@ from unweight_codecs.presets import BOUNDED, PRESETS
 from unweight_codecs.tensor_codec import encode_tensor, spans_of
 from unweight_codecs.tensor_spec import TensorSpec
 from unweight_gpu.decoding.batch import BatchBuilder
-from unweight_gpu.decoding.chunk_records import KIND_OF_CODER
 from unweight_gpu.decoding.engine import CudaEngine
 from unweight_gpu.decoding.obstacles import obstacle, span_obstacle
+from unweight_gpu.decoding.records import KIND_OF_CODER
 
 SPEC = TensorSpec("t", "U8", (96, 256))
 RAMPS = np.tile(np.arange(256, dtype=np.uint8), 96)

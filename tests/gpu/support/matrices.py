@@ -61,7 +61,7 @@ def mixed(rows: int, cols: int, seed: int = 0) -> Words:
 
 def encoded(words: Words, base: int | None = None) -> Palette:
     """Return the palette of words in host memory, whatever it costs."""
-    found = reference.encode(words, base, most_escapes=1)
+    found = reference.encode(words, base, max_escapes=1)
     assert isinstance(found, Palette)
     return found
 

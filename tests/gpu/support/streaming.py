@@ -31,6 +31,11 @@ class Streaming(Seeded):
     fails_at: tuple[int, ...] = ()
     uploads: list[int] = field(default_factory=list)
 
+    @property
+    def description(self) -> str:
+        """What it is, where a device gives its name."""
+        return "the simulator"
+
     def queue(self) -> Queue:
         """Return a queue."""
         return _Queue()

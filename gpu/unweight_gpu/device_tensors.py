@@ -19,7 +19,7 @@ from unweight_codecs.errors import IntegrityError, UsageError, quoted
 from unweight_codecs.tensor_spec import TensorSpec
 from unweight_gpu.decoding.obstacles import palette_obstacle, span_obstacle
 from unweight_gpu.decoding.overlap import batches, overlapped
-from unweight_gpu.decoding.transfer import Request, Slot, Transfer, UnderWay
+from unweight_gpu.decoding.transfer import PendingBatch, SpanRequest, StagingBuffer, Transfer
 from unweight_gpu.device.interface import Array, StreamingDevice
 from unweight_gpu.palette.codec import PaletteCodec
 from unweight_gpu.palette.format import Layout, Palette
@@ -29,7 +29,7 @@ RESIDENT_BYTES: Final = 1 << 29  # of words: a layer of a model of 8 billion wei
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class DeviceTensor:
     """A tensor in device memory: its bytes, u8 [nbytes], or a palette of it."""
 
     spec: TensorSpec
@@ -58,7 +58,7 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _FileTensor:
     """A tensor of a file: a span of all its chunks, or None where it is stored."""
 
     source: TensorEntry
@@ -71,10 +71,10 @@ class _Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Started:
-    wanted: Sequence[_Wanted]
-    under_way: UnderWay
-    number_of: Mapping[str, int]  # of the requests, by the name of the tensor
+class _PendingTensors:
+    tensors: Sequence[_FileTensor]
+    batch: PendingBatch
+    number_of: Mapping[str, int]  # of the requests in the batch, by the name of the tensor
 
 
 def load(
@@ -83,7 +83,7 @@ def load(
     *,
     palettes: bool = False,
     batch_bytes: int = RESIDENT_BYTES,
-) -> Iterator[Loaded]:
+) -> Iterator[DeviceTensor]:
     """Yield the tensors of an Unweight file, in file order, as they arrive on the device.
 
     With ``palettes``, matrices that can be one become palettes (``palette.format``), the others
@@ -109,68 +109,67 @@ class _Loader:
         self._archive, self._device, self._palettes = archive, device, palettes
         self._transfer, self._codec = Transfer(device), PaletteCodec(device)
 
-    def loaded(self, batch_bytes: int) -> Iterator[Loaded]:
-        runs = batches(self._wanted(), lambda wanted: wanted.nbytes, batch_bytes)
-        return overlapped(self._transfer.slots, runs, self._start, self._finish)
+    def loaded(self, batch_bytes: int) -> Iterator[DeviceTensor]:
+        groups = batches(self._tensors(), lambda tensor: tensor.nbytes, batch_bytes)
+        return overlapped(self._transfer.buffers, groups, self._start, self._finish)
 
     def close(self) -> None:
         self._transfer.close()
 
-    def _wanted(self) -> Iterator[_Wanted]:
+    def _tensors(self) -> Iterator[_FileTensor]:
         for source, here in self._archive.tensors():
             span = None
             if self._archive.is_coded(source.spec.name):
                 head = self._archive.head(source, here)
                 span = self._archive.span(head, 0, head.model.chunks)
-            yield _Wanted(source, here, span)
+            yield _FileTensor(source, here, span)
 
-    def _start(self, slot: Slot, wanted: Sequence[_Wanted]) -> _Started:
-        requests, number_of = list[Request](), dict[str, int]()
-        for each in wanted:
-            span = each.span
+    def _start(self, buffer: StagingBuffer, tensors: Sequence[_FileTensor]) -> _PendingTensors:
+        requests, number_of = list[SpanRequest](), dict[str, int]()
+        for tensor in tensors:
+            span = tensor.span
             if span is None or span_obstacle(span):
                 continue
             fits = self._palettes and not palette_obstacle(span.model, span.directory)
-            number_of[each.source.spec.name] = len(requests)
-            requests.append(Request(span, as_palette=fits))
-        return _Started(wanted, self._transfer.start(slot, requests, download=False), number_of)
+            number_of[tensor.source.spec.name] = len(requests)
+            requests.append(SpanRequest(span, as_palette=fits))
+        batch = self._transfer.start(buffer, requests, download=False)
+        return _PendingTensors(tensors, batch, number_of)
 
-    def _finish(self, started: _Started) -> Iterator[Loaded]:
-        under_way = started.under_way
-        self._transfer.finish(under_way)
-        digests = self._digests_of_words(under_way)
-        for wanted in started.wanted:
-            spec = wanted.source.spec
-            number = started.number_of.get(spec.name)
+    def _finish(self, pending: _PendingTensors) -> Iterator[DeviceTensor]:
+        batch = self._transfer.finish(pending.batch)
+        digests = self._digests_of_words(batch)
+        for tensor in pending.tensors:
+            spec = tensor.source.spec
+            number = pending.number_of.get(spec.name)
             if number is None:
-                found = Loaded(spec, self._copied(wanted))
-            elif number in under_way.palettes:
-                palette = under_way.palettes[number].palette(under_way.out)
-                found = Loaded(spec, palette=palette)
+                loaded = DeviceTensor(spec, self._copied(tensor))
+            elif number in batch.palettes:
+                loaded = DeviceTensor(spec, palette=batch.palettes[number].palette(batch.out))
             else:
-                found = Loaded(spec, under_way.out[under_way.place(number)])
+                loaded = DeviceTensor(spec, batch.out[batch.words_at(number)])
             digest = None if number is None else digests.get(number)
-            self._check(found, self._digest(found) if digest is None else digest)
-            yield found
+            self._check(loaded, self._digest(loaded) if digest is None else digest)
+            yield loaded
 
-    def _digests_of_words(self, under_way: UnderWay) -> dict[int, int]:
+    def _digests_of_words(self, batch: PendingBatch) -> dict[int, int]:
         """Return the digests of what came out as words, by number of the request.
 
         A digest is a chain that one warp follows, so those of a batch are taken side by side.
         """
-        numbers = [n for n in range(len(under_way.requests)) if n not in under_way.palettes]
-        places = [under_way.place(number) for number in numbers]
-        ranges = np.array([(p.start, p.stop - p.start) for p in places], np.uint64).reshape(-1, 2)
-        found = self._transfer.checksums.digests(under_way.out, ranges)
-        return dict(zip(numbers, found.tolist(), strict=True))
+        numbers = [n for n in range(len(batch.requests)) if n not in batch.palettes]
+        slices = [batch.words_at(number) for number in numbers]
+        ranges = np.array([(s.start, s.stop - s.start) for s in slices], np.uint64).reshape(-1, 2)
+        digests = self._transfer.checksums.digests(batch.out, ranges)
+        return dict(zip(numbers, digests.tolist(), strict=True))
 
-    def _copied(self, wanted: _Wanted) -> Array:
+    def _copied(self, tensor: _FileTensor) -> Array:
         """Return bytes that the processor has read."""
-        if wanted.span is not None:
-            return self._device.array(decode_on_host(wanted.span).words)
-        return self._device.array(self._archive.read_stored(wanted.here, 0, wanted.here.nbytes))
+        if tensor.span is not None:
+            return self._device.array(decode_on_host(tensor.span).words)
+        return self._device.array(self._archive.read_stored(tensor.here, 0, tensor.here.nbytes))
 
-    def _digest(self, loaded: Loaded) -> int:
+    def _digest(self, loaded: DeviceTensor) -> int:
         """Return the digest of a tensor on the device; a palette is expanded for it."""
         words = loaded.words
         if loaded.palette is not None:
@@ -178,7 +177,7 @@ class _Loader:
         ranges = np.array([[0, loaded.spec.nbytes]], np.uint64)
         return int(self._transfer.checksums.digests(words, ranges)[0])
 
-    def _check(self, loaded: Loaded, digest: int) -> None:
+    def _check(self, loaded: DeviceTensor, digest: int) -> None:
         """Raise IntegrityError unless a tensor has the digest that the manifest gives."""
         if f"{digest:016x}" != self._archive.manifest.digest_of(loaded.spec.name):
             raise IntegrityError(

@@ -7,7 +7,7 @@ import numpy as np
 PACKED, CONSTANT, CODED, EXPANDED = range(4)  # how the values of a stream lie in their buffer
 # How each coder leaves them, by its name. A coder that is not here is one that no kernel knows.
 KIND_OF_CODER: Final = {"raw": PACKED, "constant": CONSTANT, "rans": CODED}
-MOST_PARTS: Final = 8
+MAX_PARTS: Final = 8
 TEAM: Final = 4  # chunks that a block of threads decodes with the same tables
 
 STATUSES: Final = (
@@ -38,7 +38,7 @@ CHUNK = np.dtype(
         ("step", "<f4"),
         ("symbol", SOURCE),
         ("escape", SOURCE),
-        ("parts", SOURCE, (MOST_PARTS,)),
+        ("parts", SOURCE, (MAX_PARTS,)),
     ]
 )
 TENSOR = np.dtype(

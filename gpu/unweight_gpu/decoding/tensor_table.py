@@ -1,7 +1,6 @@
-"""What kernels are told about the tensors of a batch: records, frequency tables and parameters."""
+"""The tensors of a batch: a record of each, its frequency tables and its parameters."""
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,35 +8,21 @@ from numpy.typing import NDArray
 from unweight_codecs.bounded.float_words import FLOATS
 from unweight_codecs.kernels.operands import ALPHABET, Bytes, Frequencies
 from unweight_codecs.model import BoundedModel, TensorModel
-from unweight_gpu.decoding.chunk_records import TENSOR
-from unweight_gpu.palette.offsets import PalettePlaces
-
-ALIGNMENT: Final = 256  # of what begins in a buffer, as of device memory itself
-
-
-@dataclass(slots=True)
-class Places:
-    """Where things go in a buffer, one after the other, aligned."""
-
-    end: int = 0
-
-    def add(self, nbytes: int) -> int:
-        """Return the place of ``nbytes`` more bytes."""
-        place = self.end
-        self.end += -(-nbytes // ALIGNMENT) * ALIGNMENT
-        return place
+from unweight_gpu.decoding.records import TENSOR
+from unweight_gpu.device.buffers import BufferPlan
+from unweight_gpu.palette.format import PaletteOffsets
 
 
 @dataclass(frozen=True, slots=True)
-class TableEntry:
+class TensorRow:
     """A tensor of a batch.
 
     Attributes:
-        number: Of its record.
-        kernel: What decodes its chunks.
-        tables: First and number of the tables of every stream that has some.
+        number: Position of its record.
+        kernel: Name of the kernel that decodes its chunks.
+        tables: First table and number of tables of every stream that has some.
         classes: How many tables the symbols' classes have; 0 where each chunk chooses one.
-        model: Of the tensor; it is kept so that its identity is not used again.
+        model: The model of the tensor, kept so that its ``id`` is not used again.
     """
 
     number: int
@@ -48,27 +33,27 @@ class TableEntry:
 
 
 class TensorTable:
-    """Collects tensors; each is described once, however many blocks of it there are."""
+    """Collects tensors; each is described once, however many spans of it there are."""
 
     def __init__(self) -> None:
-        self._entries: dict[int, TableEntry] = {}
+        self._entries: dict[int, TensorRow] = {}
         self._records = list[NDArray[np.void]]()
         self._frequencies, self._table_count = list[Frequencies](), 0
-        self._places, self._blobs = Places(), list[tuple[int, Bytes]]()
+        self._plan, self._blobs = BufferPlan(), list[tuple[int, Bytes]]()
 
-    def entry(self, model: TensorModel) -> TableEntry:
+    def entry(self, model: TensorModel) -> TensorRow:
         """Return the entry of a tensor."""
         found = self._entries.get(id(model))
         if found is None:
             found = self._entries[id(model)] = self._add(model)
         return found
 
-    def place_palette(self, tensor: TableEntry, places: PalettePlaces) -> None:
+    def set_palette_offsets(self, tensor: TensorRow, offsets: PaletteOffsets) -> None:
         """Say where the palette of a tensor goes."""
         record = self._records[tensor.number]
-        for name, offset in places.offsets.items():
+        for name, offset in offsets.arrays.items():
             record[name] = offset
-        record["escape_number"] = places.number
+        record["escape_number"] = offsets.escapes
 
     def records(self) -> NDArray[np.void]:
         """Return a record of ``TENSOR`` for each."""
@@ -80,12 +65,12 @@ class TensorTable:
 
     def parameters(self) -> Bytes:
         """Return scales, levels and factors, where the records say."""
-        parameters = np.zeros(self._places.end, np.uint8)
+        parameters = np.zeros(self._plan.nbytes, np.uint8)
         for place, data in self._blobs:
             parameters[place : place + data.size] = data
         return parameters
 
-    def _add(self, model: TensorModel) -> TableEntry:
+    def _add(self, model: TensorModel) -> TensorRow:
         layout = model.layout
         record = np.zeros(1, TENSOR)
         record["words"], record["columns"] = layout.words, layout.columns
@@ -109,7 +94,7 @@ class TensorTable:
                 record[name] = self._add_blob(getattr(model.context_map, name))
         self._records.append(record)
         classes = int(record["classes"][0])
-        return TableEntry(len(self._records) - 1, kernel, tables, classes, model)
+        return TensorRow(len(self._records) - 1, kernel, tables, classes, model)
 
     def _describe_levels(self, record: NDArray[np.void], bounded: BoundedModel, dtype: str) -> None:
         form, factors = bounded.form, bounded.factors
@@ -134,6 +119,6 @@ class TensorTable:
 
     def _add_blob(self, values: NDArray[np.generic]) -> int:
         data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-        place = self._places.add(data.size)
+        place = self._plan.add(data.size)
         self._blobs.append((place, data))
         return place

@@ -19,7 +19,7 @@ from unweight.operations.progress import NoProgress
 from unweight_codecs.errors import IntegrityError, UsageError
 from unweight_codecs.tensor_spec import TensorSpec
 from unweight_gpu.device.interface import StreamingDevice
-from unweight_gpu.loading import Loaded, load
+from unweight_gpu.device_tensors import DeviceTensor, load
 from unweight_gpu.palette.codec import PaletteCodec
 from unweight_gpu.palette.linear import LinearBackend
 from unweight_gpu.palette.strategy import Strategy
@@ -127,7 +127,7 @@ def test_what_is_no_matrix_makes_no_layer(device: Device, streaming: StreamingDe
     nothing = streaming.empty(64, np.uint8)
     for spec in (TensorSpec("t", "BF16", (32,)), TensorSpec("t", "F32", (4, 4))):
         with pytest.raises(UsageError, match=r"tensor 't' is .*a linear layer takes a BF16 matrix"):
-            Loaded(spec, nothing).linear(backend)
+            DeviceTensor(spec, nothing).linear(backend)
 
 
 @pytest.mark.parametrize("palettes", [False, True])
