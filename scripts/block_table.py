@@ -1,18 +1,19 @@
-"""Writes the tables of specs/blocks.md anew, from the layouts in the code.
+"""Writes the tables of block types anew, in specs/blocks.md and in the decoder of specs/FORMAT.md.
 
 usage: python scripts/block_table.py
 """
 
+import textwrap
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from unweight.containers.gguf.ggml_types import type_id_of
-from unweight_codecs.layouts.blocks import BitRange, Field, fields_of
+from unweight_codecs.block_types import BLOCK_TYPES, BitRange, BlockType, Field
 from unweight_codecs.layouts.contexts import PREDICTED, LowBits, Predictor, ZeroPoint
-from unweight_codecs.tensor_spec import BLOCK_DTYPES, DType
 
 SPECIFICATION = Path(__file__).resolve().parent.parent / "codecs/unweight_codecs/specs/blocks.md"
+DECODER = SPECIFICATION.with_name("FORMAT.md")
+WIDTH = 100  # of a line of the decoder
 TABLES = ("types", "pieces", "predicted")  # between the markers ``<!-- NAME:begin -->`` and end
 
 
@@ -31,26 +32,29 @@ def _runs(numbers: tuple[int, ...]) -> str:
     return "+".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
 
 
-def _fields(dtype: DType) -> tuple[Field, ...]:
-    return fields_of(dtype.name, dtype.block_bytes)
+def _fields_text(block: BlockType) -> str:
+    return " ".join(map(field_text, block.fields))
 
 
 def _types() -> Iterator[str]:
     yield "| type | id | values | bytes | fields |\n|---|---|---|---|---|\n"
-    for name, dtype in BLOCK_DTYPES.items():
-        sizes = f"{type_id_of(name)} | {dtype.block_elements} | {dtype.block_bytes}"
-        yield f"| {name} | {sizes} | `{' '.join(map(field_text, _fields(dtype)))}` |\n"
+    for block in BLOCK_TYPES:
+        sizes = f"{block.ggml_id} | {block.elements} | {block.bytes}"
+        yield f"| {block.name} | {sizes} | `{_fields_text(block)}` |\n"
+
+
+def _values(field: Field) -> list[str]:
+    """Return where the bits of each value lie, e.g. ``12.0-3+4.6-7``."""
+    return ["+".join(map(_bit_range, ranges)) for ranges in field.bit_ranges]
 
 
 def _pieces() -> Iterator[str]:
     found: dict[tuple[str, str], list[str]] = {}
-    for name, dtype in BLOCK_DTYPES.items():
-        for field in _fields(dtype):
+    for block in BLOCK_TYPES:
+        for field in block.fields:
             if field.bit_ranges:
-                values = "`, `".join(
-                    "+".join(map(_bit_range, ranges)) for ranges in field.bit_ranges
-                )
-                found.setdefault((field.name, f"`{values}`"), []).append(name)
+                values = "`, `".join(_values(field))
+                found.setdefault((field.name, f"`{values}`"), []).append(block.name)
     yield "| types | field | values 0, 1, … |\n|---|---|---|\n"
     for (field_name, values), names in found.items():
         yield f"| {', '.join(names)} | `{field_name}` | {values} |\n"
@@ -87,7 +91,52 @@ def with_tables(document: str) -> str:
     return document
 
 
+def _printed_blocks() -> Iterator[str]:
+    for block in BLOCK_TYPES:
+        cells = (str(block.ggml_id), str(block.elements), str(block.bytes))
+        text = _fields_text(block)
+        row = f'    "{block.name}": ({", ".join(cells)}, "{text}"),\n'
+        if len(row) <= WIDTH + 1:
+            yield row
+            continue
+        yield f'    "{block.name}": (\n'
+        yield from (f"        {cell},\n" for cell in cells)
+        *lines, last = _literals(text, WIDTH - 1)
+        yield from (f"        {line}\n" for line in lines)
+        yield f"        {last},\n    ),\n"
+
+
+def _printed_pieces() -> Iterator[str]:
+    for block in BLOCK_TYPES:
+        for field in block.fields:
+            if not field.bit_ranges:
+                continue
+            key, text = f"{block.name} {field.name}", " ".join(_values(field))
+            row = f'    "{key}": "{text}",\n'
+            if len(row) <= WIDTH + 1:
+                yield row
+                continue
+            yield f'    "{key}": (\n'
+            yield from (f"        {line}\n" for line in _literals(text, WIDTH))
+            yield "    ),\n"
+
+
+def _literals(text: str, width: int) -> list[str]:
+    """Return string literals that together are ``text``, for an indentation of 8."""
+    lines = textwrap.wrap(text, width - 8 - 3)  # less the quotes and the space between two lines
+    return [*(f'"{line} "' for line in lines[:-1]), f'"{lines[-1]}"']
+
+
+def with_printed_tables(document: str) -> str:
+    """Return the page with fresh tables in its decoder."""
+    for name, rows in (("BLOCKS", _printed_blocks()), ("PIECES", _printed_pieces())):
+        before, rest = document.split(f"\n{name} = {{", 1)
+        comment, rest = rest.split("\n", 1)
+        after = rest.split("\n}\n", 1)[1]
+        document = f"{before}\n{name} = {{{comment}\n{''.join(rows)}}}\n{after}"
+    return document
+
+
 if __name__ == "__main__":
-    SPECIFICATION.write_text(
-        with_tables(SPECIFICATION.read_text(encoding="utf-8")), encoding="utf-8"
-    )
+    for page, renewed in ((SPECIFICATION, with_tables), (DECODER, with_printed_tables)):
+        page.write_text(renewed(page.read_text(encoding="utf-8")), encoding="utf-8")

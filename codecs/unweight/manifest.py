@@ -31,7 +31,7 @@ DIGEST_KEY: Final = "unweight.digest"
 GENERATOR: Final = f"unweight {__version__}"
 MODE_LOSSLESS: Final = "lossless"
 MODE_BOUNDED: Final = "bounded"
-LARGEST_EPSILON: Final = 1.0  # an error as large as the weights
+MAX_EPSILON: Final = 1.0  # an error as large as the weights
 MAX_SOURCE_HEADER: Final = safetensors.MAX_HEADER_BYTES + 8
 MAX_SPARE_PIPELINES: Final = 1000  # more than there are tensors: rules that no tensor matched
 
@@ -314,7 +314,7 @@ def _read_errors(name: str, tensor: Mapping[str, Any]) -> tuple[float, ...]:
     if len(given) < len(_ERRORS):
         raise ValueError(f"tensor {quoted(name)} has {' and '.join(given)} alone")
     epsilon, *errors = (_error(tensor[key]) for key in _ERRORS)
-    if not 0 < epsilon <= LARGEST_EPSILON:
+    if not 0 < epsilon <= MAX_EPSILON:
         raise ValueError(f"tensor {quoted(name)} has the impossible epsilon {epsilon:g}")
     return epsilon, *errors
 

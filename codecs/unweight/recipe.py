@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unweight.manifest import LARGEST_EPSILON as MAX_EPSILON
+from unweight.manifest import MAX_EPSILON
 from unweight.stage_settings import StageSetting, parse_settings, with_settings
 from unweight_codecs.errors import ResourceError, UnweightError, UsageError, quoted
 from unweight_codecs.payload.pack import Pack

@@ -1,7 +1,9 @@
 """What a tensor is: its dtype, its shape and how many bytes those must take."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from unweight_codecs.block_types import BLOCK_TYPES, Field
 from unweight_codecs.errors import FormatError, quoted
 
 MAX_BYTES = 1 << 62  # anything larger is no real tensor and would overflow 64-bit offsets
@@ -19,6 +21,8 @@ class DType:
         components: Floats per element (2 for complex numbers).
         block_elements: Elements of one quantised block, of which a row has a whole number.
         block_bytes: Bytes of one block; 0 for elements that stand alone.
+        fields: Fields of one block; none for elements that stand alone.
+        ggml_id: Number of the type in GGML; None where GGML does not have it.
     """
 
     name: str
@@ -28,13 +32,53 @@ class DType:
     components: int = 1
     block_elements: int = 1
     block_bytes: int = 0
+    fields: tuple[Field, ...] = ()
+    ggml_id: int | None = None
+
+    def nbytes(self, shape: Sequence[int]) -> int:
+        """Return the bytes of a tensor whose last extent is the row; shape ``()`` is one element.
+
+        Raises FormatError for half bytes, a row that ends inside a block and impossible sizes.
+        """
+        row = shape[-1] if shape else 1
+        if row % self.block_elements:
+            raise FormatError(
+                f"rows of {row} elements are not whole {self.name} blocks of {self.block_elements}"
+            )
+        elements = _elements(shape)
+        if self.block_bytes:
+            size = elements // self.block_elements * self.block_bytes
+        else:
+            size, half = divmod(elements * self.bits, 8)
+            if half:
+                raise FormatError(
+                    f"{elements} elements of {self.name} do not fill a whole number of bytes"
+                )
+        if size > MAX_BYTES:
+            raise _overflow(shape)
+        return size
+
+
+def _elements(shape: Sequence[int]) -> int:
+    count = 1
+    for extent in shape:
+        count *= extent
+        # Checked at each step: the whole product of a hostile shape could take hours, and what
+        # overflows must not pass because a later extent is 0.
+        if count > MAX_BYTES:
+            raise _overflow(shape)
+    return count
+
+
+def _overflow(shape: Sequence[int]) -> FormatError:
+    return FormatError(f"shape {quoted(list(shape))} overflows 64-bit sizes")
 
 
 _DTYPES = (
-    DType("F64", 64, exponent_bits=11, mantissa_bits=52),
-    DType("F32", 32, exponent_bits=8, mantissa_bits=23),
-    DType("F16", 16, exponent_bits=5, mantissa_bits=10),
-    DType("BF16", 16, exponent_bits=8, mantissa_bits=7),
+    DType("F64", 64, exponent_bits=11, mantissa_bits=52, ggml_id=28),
+    DType("F32", 32, exponent_bits=8, mantissa_bits=23, ggml_id=0),
+    DType("F16", 16, exponent_bits=5, mantissa_bits=10, ggml_id=1),
+    DType("BF16", 16, exponent_bits=8, mantissa_bits=7, ggml_id=30),
     DType("C64", 64, exponent_bits=8, mantissa_bits=23, components=2),
     DType("F8_E4M3", 8, exponent_bits=4, mantissa_bits=3),
     DType("F8_E5M2", 8, exponent_bits=5, mantissa_bits=2),
@@ -44,47 +88,28 @@ _DTYPES = (
     DType("F6_E2M3", 6),
     DType("F6_E3M2", 6),
     DType("F4", 4),
-    *(DType(f"{sign}{bits}", bits) for bits in (64, 32, 16, 8) for sign in "IU"),
+    DType("I64", 64, ggml_id=27),
+    DType("U64", 64),
+    DType("I32", 32, ggml_id=26),
+    DType("U32", 32),
+    DType("I16", 16, ggml_id=25),
+    DType("U16", 16),
+    DType("I8", 8, ggml_id=24),
+    DType("U8", 8),
     DType("BOOL", 8),
 )
 DTYPES: dict[str, DType] = {dtype.name: dtype for dtype in _DTYPES}
 
-# The quantised types of GGML: elements and bytes per block.
-_BLOCKS = {
-    "Q1_0": (128, 18),
-    "Q2_0": (64, 18),
-    "Q4_0": (32, 18),
-    "Q4_1": (32, 20),
-    "Q5_0": (32, 22),
-    "Q5_1": (32, 24),
-    "Q8_0": (32, 34),
-    "Q8_1": (32, 40),
-    "Q2_K": (256, 84),
-    "Q3_K": (256, 110),
-    "Q4_K": (256, 144),
-    "Q5_K": (256, 176),
-    "Q6_K": (256, 210),
-    "Q8_K": (256, 292),
-    "IQ1_S": (256, 50),
-    "IQ1_M": (256, 56),
-    "IQ2_XXS": (256, 66),
-    "IQ2_XS": (256, 74),
-    "IQ2_S": (256, 82),
-    "IQ3_XXS": (256, 98),
-    "IQ3_S": (256, 110),
-    "IQ4_NL": (32, 18),
-    "IQ4_XS": (256, 136),
-    "Q4_0_4_4": (32, 18),
-    "Q4_0_4_8": (32, 18),
-    "Q4_0_8_8": (32, 18),
-    "TQ1_0": (256, 54),
-    "TQ2_0": (256, 66),
-    "MXFP4": (32, 17),
-    "NVFP4": (64, 36),
-}
 BLOCK_DTYPES: dict[str, DType] = {
-    name: DType(name, 0, block_elements=elements, block_bytes=size)
-    for name, (elements, size) in _BLOCKS.items()
+    row.name: DType(
+        row.name,
+        0,
+        block_elements=row.elements,
+        block_bytes=row.bytes,
+        fields=row.fields,
+        ggml_id=row.ggml_id,
+    )
+    for row in BLOCK_TYPES
 }
 
 
@@ -109,43 +134,19 @@ class TensorSpec:
     @property
     def elements(self) -> int:
         """Number of logical elements; raises FormatError when it is impossibly large."""
-        count = 1
-        for extent in self.shape:
-            count *= extent
-            # Checked at each step: the whole product of a hostile shape could take hours.
-            if count > MAX_BYTES:
-                raise self._overflow()
-        return count
+        try:
+            return _elements(self.shape)
+        except FormatError as error:
+            raise self._located(error) from None
 
     @property
     def nbytes(self) -> int:
-        """Bytes the elements take; raises FormatError for half bytes and impossible sizes."""
+        """Bytes the elements take; raises FormatError as ``DType.nbytes`` does."""
         dtype = dtype_named(self.dtype)
-        if dtype.block_bytes:
-            return self._block_bytes(dtype)
-        bits = self.elements * dtype.bits
-        if bits % 8:
-            raise FormatError(
-                f"tensor {quoted(self.name)}: {self.elements} elements of {self.dtype} "
-                "do not fill a whole number of bytes"
-            )
-        if bits // 8 > MAX_BYTES:
-            raise self._overflow()
-        return bits // 8
+        try:
+            return dtype.nbytes(self.shape)
+        except FormatError as error:
+            raise self._located(error) from None
 
-    def _block_bytes(self, dtype: DType) -> int:
-        row = self.shape[-1] if self.shape else 1
-        if row % dtype.block_elements:
-            raise FormatError(
-                f"tensor {quoted(self.name)}: rows of {row} elements are not whole {dtype.name} "
-                f"blocks of {dtype.block_elements}"
-            )
-        size = self.elements // dtype.block_elements * dtype.block_bytes
-        if size > MAX_BYTES:
-            raise self._overflow()
-        return size
-
-    def _overflow(self) -> FormatError:
-        return FormatError(
-            f"tensor {quoted(self.name)}: shape {quoted(list(self.shape))} overflows 64-bit sizes"
-        )
+    def _located(self, error: FormatError) -> FormatError:
+        return FormatError(f"tensor {quoted(self.name)}: {error.message}", hint=error.hint)

@@ -14,6 +14,7 @@ import zstandard
 
 from scripts import block_table, format_example
 from tests.support import gguf_files, printed_decoder
+from tests.support.gguf_files import unit_bytes
 from tests.support.models import Tensor, gaussian, write_model
 from unweight.archive import ArchiveReader
 from unweight.containers.gguf.ggml_types import GGML_TYPES, type_id_of
@@ -133,9 +134,9 @@ def gguf_file(tensors: dict[bytes, tuple[str, bytes]], *, alignment: int = 32) -
     entries, data = [], bytearray()
     for name, (dtype, content) in tensors.items():
         kind = GGML_TYPES[type_id_of(dtype)]
-        elements = len(content) // kind.block_bytes * kind.block_elements
+        elements = len(content) // unit_bytes(kind) * kind.block_elements
         ne = (elements,) if elements else (kind.block_elements, 0)
-        entries.append(gguf_files.tensor(name, ne, len(data), kind.id))
+        entries.append(gguf_files.tensor(name, ne, len(data), type_id_of(dtype)))
         data += content
         data += b"\7" * (-len(data) % alignment)
     words = b"".join(gguf_files.string(b"%d" % k) for k in range(100))
@@ -265,6 +266,7 @@ def described(predictor: Predictor) -> tuple[str | int, ...]:
 
 def test_block_types_are_those_of_the_code(decoder: ModuleType) -> None:
     assert block_table.with_tables(BLOCKS) == BLOCKS
+    assert block_table.with_printed_tables(FORMAT) == FORMAT
     types = {
         name: (int(number), int(values), int(size), text)
         for name, number, values, size, text in (row for row in rows(BLOCKS) if len(row) == 5)

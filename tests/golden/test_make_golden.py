@@ -1,5 +1,6 @@
 """The writer of golden files adds and never replaces, and writes the same on every kernel."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -101,7 +102,7 @@ def test_a_new_dtype_gets_files_of_its_own(tmp_path: Path, monkeypatch: pytest.M
 def anew(tmp_path_factory: pytest.TempPathFactory, kernels: list[str]) -> Path:
     """Start the folder of a version from nothing, as the script does on the fastest kernels."""
     root = tmp_path_factory.mktemp("golden")
-    environment = {ENVIRONMENT_VARIABLE: kernels[-1]}
+    environment = os.environ | {ENVIRONMENT_VARIABLE: kernels[-1]}
     command = [sys.executable, "-m", "fixtures.make_golden", str(root)]
     subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
     return root / VERSION

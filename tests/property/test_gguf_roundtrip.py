@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from tests.support import gguf_files
 from tests.support.generated import UNTIMED
+from tests.support.gguf_files import unit_bytes
 from unweight.archive.writer import MIN_CODED_BYTES
 from unweight.containers.base import ContainerIndex, FileSource
-from unweight.containers.gguf.ggml_types import GGML_TYPES, GgmlType
+from unweight.containers.gguf.ggml_types import GGML_TYPES, type_id_of
 from unweight.containers.gguf.header import align, parse_header
 from unweight.containers.gguf.reader import parse_index, read_index
 from unweight.containers.gguf.writer import PADDING_KEY, header_bytes, visible_keys
@@ -26,6 +27,7 @@ from unweight.operations.decompress import decompress
 from unweight.operations.progress import NoProgress
 from unweight_codecs.errors import FormatError
 from unweight_codecs.presets import PRESETS
+from unweight_codecs.tensor_spec import DType
 
 pytestmark = pytest.mark.usefixtures("without_fsync")
 
@@ -61,7 +63,7 @@ class Tensor:
     """A tensor to write."""
 
     name: str
-    dtype: GgmlType
+    dtype: DType
     shape: tuple[int, ...]
 
     @property
@@ -138,7 +140,9 @@ def written_by_peer(path: Path, model: Model) -> bytes:
     for tensor in tensors:
         raw = np.frombuffer(tensor.data, np.uint8)
         rows = raw.reshape(*tensor.shape[:-1], tensor.dtype.nbytes(tensor.shape[-1:]))
-        writer.add_tensor(tensor.name, rows, raw_dtype=GGMLQuantizationType(tensor.dtype.id))
+        writer.add_tensor(
+            tensor.name, rows, raw_dtype=GGMLQuantizationType(type_id_of(tensor.dtype.name))
+        )
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -157,7 +161,10 @@ def encoded_keys(keys: Keys) -> list[bytes]:
 
 def written_by_us(path: Path, model: Model) -> bytes:
     keys, tensors, alignment = model
-    table = [(tensor.name.encode(), tensor.dtype.id, tensor.shape[::-1]) for tensor in tensors]
+    table = [
+        (tensor.name.encode(), type_id_of(tensor.dtype.name), tensor.shape[::-1])
+        for tensor in tensors
+    ]
     content = header_bytes(encoded_keys(keys), table, alignment)
     for tensor in tensors:
         content += tensor.data + bytes(-len(tensor.data) % alignment)
@@ -274,15 +281,17 @@ def test_arbitrary_bytes_are_refused_or_whole(counts: tuple[int, int], rest: lis
     last_padding=st.booleans(),
 )
 def test_operations_restore_the_file(
-    model: Model, large: GgmlType, preset: str, filler: bytes, last_padding: bool
+    model: Model, large: DType, preset: str, filler: bytes, last_padding: bool
 ) -> None:
     keys, tensors, alignment = model
-    rows = MIN_CODED_BYTES // large.block_bytes + 1
+    rows = MIN_CODED_BYTES // unit_bytes(large) + 1
     weight = Tensor("a large tensor", large, (rows, large.block_elements))
     content = gguf_files.model_of(
         encoded_keys(keys),
         [
-            gguf_files.NewTensor(each.name.encode(), each.dtype.id, each.shape[::-1], each.data)
+            gguf_files.NewTensor(
+                each.name.encode(), type_id_of(each.dtype.name), each.shape[::-1], each.data
+            )
             for each in (*tensors, weight)
         ],
         alignment,

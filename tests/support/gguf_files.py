@@ -13,6 +13,7 @@ from unweight.containers.base import ContainerIndex, FileSource
 from unweight.containers.gguf.ggml_types import GGML_TYPES
 from unweight.containers.gguf.reader import read_index
 from unweight.containers.gguf.values import ValueType
+from unweight_codecs.tensor_spec import DType
 
 F32, Q4_0, Q4_1, I8, BF16 = 0, 2, 3, 24, 30  # ids of GGML types
 
@@ -126,9 +127,14 @@ def model_of(
     return file_of(keys, table, data, alignment, version)
 
 
+def unit_bytes(dtype: DType) -> int:
+    """Return the bytes of a block, or of an element that stands alone."""
+    return dtype.nbytes((dtype.block_elements,))
+
+
 def blocks(type_id: int, count: int, seed: int, mean: float = 8, spread: float = 2) -> bytes:
     """Return blocks whose half bytes are normally distributed, so that they compress."""
-    shape = (2, count * GGML_TYPES[type_id].block_bytes)
+    shape = (2, count * unit_bytes(GGML_TYPES[type_id]))
     values = np.random.default_rng(seed).normal(mean, spread, shape)
     low, high = np.clip(values, 0, 15).astype(np.uint8)
     return np.asarray(low | high << 4, np.uint8).tobytes()

@@ -287,11 +287,11 @@ GGUF_SOURCES: dict[str, Refusal] = {
     "no source header": (source_key(b""), "lost the header of its source"),
     "a source header that is text": (
         source_key(gguf_files.text(b"unweight.source_header", b"x" * 80)),
-        "no array of 64-bit words",
+        "not an array of 64-bit words",
     ),
     "a source header of bytes": (
         source_key(gguf_files.key(b"unweight.source_header", 9, gguf_files.array(0, 8, bytes(8)))),
-        "no array of 64-bit words",
+        "not an array of 64-bit words",
     ),
     "a negative packed size": (manifest("source", "header_packed", to=-1), "not a size"),
     "a packed size that is text": (manifest("source", "header_packed", to="9"), "not a size"),

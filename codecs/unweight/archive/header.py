@@ -32,7 +32,7 @@ def write_header(manifest: Manifest, sizes: Sequence[int], length: int | None = 
     return _with_digest(header, host, _digest(header))
 
 
-def largest_source_header(header: int) -> int:
+def max_source_header(header: int) -> int:
     """Return the most bytes of JSON that a header of ``header`` bytes may unpack for its source.
 
     It repeats every name, so only odd source headers (much white space, names spelled as escapes)
@@ -41,7 +41,7 @@ def largest_source_header(header: int) -> int:
     return min(_FREE_SOURCE_HEADER + _SOURCE_HEADER_RATIO * header, MAX_SOURCE_HEADER)
 
 
-def smallest_header(source: ContainerIndex) -> int:
+def min_header(source: ContainerIndex) -> int:
     """Return the fewest bytes of a header that may hold that of ``source``."""
     if not host_of(source).inline_header:
         return 0
@@ -77,7 +77,7 @@ def read_manifest(index: ContainerIndex) -> Manifest:
             "the header is damaged or was rewritten by another program: wrong digest",
             hint="download or copy the file again",
         )
-    limit = largest_source_header(len(index.header)) if host.inline_header else MAX_SOURCE_HEADER
+    limit = max_source_header(len(index.header)) if host.inline_header else MAX_SOURCE_HEADER
     manifest = parse_manifest(*host.manifest(index), limit)
     _check_agreement(index, manifest, host)
     return manifest

@@ -25,7 +25,7 @@ def is_archive(index: ContainerIndex) -> bool:
 
 
 def is_archive_at(path: Path) -> bool:
-    """Whether there is an Unweight file at a path; raises FormatError for what is no container."""
+    """Whether there is an Unweight file at a path; raises FormatError if it is no container."""
     with FileSource(path) as source:
         return is_archive(read_index(source))
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from unweight.archive.header import smallest_header, write_header
+from unweight.archive.header import min_header, write_header
 from unweight.archive.host import host_of
 from unweight.containers.base import ContainerIndex, TensorEntry
 from unweight.containers.strict_json import check_complexity
@@ -53,17 +53,17 @@ class ArchiveWriter:
         self._sizes: list[int] = []
         blank = "0" * 16
         errors = (_LONGEST_NUMBER,) * 3 if bounded else ()
-        most = CodedTensor(max(0, len(pipelines) - 1), blank, *errors)
-        coded = {t.spec.name: most for t in source.tensors if t.nbytes >= MIN_CODED_BYTES}
+        largest = CodedTensor(max(0, len(pipelines) - 1), blank, *errors)
+        coded = {t.spec.name: largest for t in source.tensors if t.nbytes >= MIN_CODED_BYTES}
         stored = {t.spec.name: blank for t in source.tensors if t.nbytes < MIN_CODED_BYTES}
         self._alignment = host_of(source).alignment(source)
         self._padding = padding if any(padding) else b""
-        largest = self._manifest("0" * 64, coded, stored, "0" * 64 if bounded else "")
+        filled = self._manifest("0" * 64, coded, stored, "0" * 64 if bounded else "")
         if len(pipelines) > len(source.tensors) + MAX_SPARE_PIPELINES:
             raise FormatError(f"{len(pipelines)} pipelines for {len(source.tensors)} tensors")
-        check_complexity(largest.to_json(inline_header=False).encode(), "the manifest")
-        needed = len(write_header(largest, [t.nbytes for t in source.tensors]))
-        self._reserved = max(needed, smallest_header(source))
+        check_complexity(filled.to_json(inline_header=False).encode(), "the manifest")
+        needed = len(write_header(filled, [t.nbytes for t in source.tensors]))
+        self._reserved = max(needed, min_header(source))
         file.seek(self._reserved)
         self._start = 0
         self._directory: list[NDArray[np.void]] = []

@@ -16,7 +16,7 @@ class _Kind:
     hint: str
 
 
-_SHORTEST_FILE = 8  # bytes: no container starts with fewer
+_MIN_FILE_BYTES = 8  # no container is shorter
 _CONVERT = "load it with PyTorch and save it with safetensors.torch.save_file"
 _KINDS = (
     _Kind(
@@ -47,7 +47,7 @@ _KINDS = (
 
 
 def foreign_file(head: bytes, titles: Sequence[str]) -> FormatError:
-    """Return the error for a file that starts with ``head`` and is no container known here.
+    """Return the error for a file that starts with ``head`` and is not a container known here.
 
     ``titles`` are those of the containers that it could have been. The message lacks the file's
     name, which the caller puts before it.
@@ -55,7 +55,7 @@ def foreign_file(head: bytes, titles: Sequence[str]) -> FormatError:
     for kind in _KINDS:
         if kind.start.match(head):
             return FormatError(f"this is {kind.what}", hint=kind.hint)
-    if len(head) < _SHORTEST_FILE:
+    if len(head) < _MIN_FILE_BYTES:
         size = f"has only {len(head)} bytes" if head else "is empty"
         return FormatError(f"the file {size}", hint="download or copy it again")
     neither = "not a" if len(titles) == 1 else "neither a"

@@ -15,7 +15,7 @@ from unweight_codecs.errors import FormatError, quoted
 MAX_DEPTH = 100  # below the limit of 128 that the parser of the reference library has
 MAX_STRUCTURE = 4_000_000  # commas, brackets and braces: each may cost 100 bytes of objects
 
-_LONGEST_INTEGER = 20  # characters of the longest 64-bit number
+_MAX_INTEGER_DIGITS = 20  # characters of the longest 64-bit number
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _NOT_STRUCTURE = bytes(set(range(256)) - set(b"[]{},"))
@@ -87,7 +87,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _integer(text: str) -> int | float:
-    if text == "-0" or len(text) > _LONGEST_INTEGER:
+    if text == "-0" or len(text) > _MAX_INTEGER_DIGITS:
         return _float(text)
     return int(text)
 

@@ -7,8 +7,9 @@ from dataclasses import field as dataclass_field
 
 import numpy as np
 
+from unweight_codecs.block_types import Field
 from unweight_codecs.kernels.operands import CONTEXT_RUN, Bytes
-from unweight_codecs.layouts.blocks import Field, fields_of, put_together, take_apart
+from unweight_codecs.layouts.blocks import put_together, take_apart
 from unweight_codecs.layouts.contexts import PREDICTED, Predictor
 from unweight_codecs.tensor_spec import TensorSpec, dtype_named
 
@@ -114,9 +115,8 @@ def layout_of(spec: TensorSpec) -> WordLayout:
             columns * dtype.components,
         )
     if dtype.block_bytes:
-        fields = fields_of(dtype.name, dtype.block_bytes)
         blocks = nbytes // dtype.block_bytes
         predicted = PREDICTED.get(dtype.name, {})
-        return WordLayout(dtype.block_bytes, blocks, 0, 0, 0, fields, predicted)
+        return WordLayout(dtype.block_bytes, blocks, 0, 0, 0, dtype.fields, predicted)
     word_bytes = _PACKED_WORD_BYTES.get(spec.dtype, max(1, dtype.bits // 8))
     return WordLayout(word_bytes, nbytes // word_bytes, 0, 0, 0)

@@ -87,5 +87,5 @@ def _encode_bytes(name: str, data: bytes) -> bytes:
 
 def _decode_bytes(header: bytes, key: KeyValue) -> bytes:
     if key.value_type is not ValueType.ARRAY or key.array_type is not ValueType.UINT64:
-        raise IntegrityError("the header of the source is no array of 64-bit words")
+        raise IntegrityError("the header of the source is not an array of 64-bit words")
     return header[key.end - _WORD * key.array_count : key.end]

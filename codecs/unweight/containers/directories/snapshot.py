@@ -3,7 +3,7 @@
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -15,7 +15,7 @@ from unweight_codecs.errors import FormatError, ResourceError, quoted
 
 SHARD_SUFFIX: Final = ".safetensors"
 INDEX_SUFFIX: Final = ".safetensors.index.json"
-UNMANAGED: Final = frozenset({".git"})  # names of folders that are no part of any model
+UNMANAGED: Final = frozenset({".git"})  # names of folders that belong to no model
 MAX_ENTRIES: Final = 100_000  # links to directories can multiply a small tree without end
 
 
@@ -28,16 +28,18 @@ class Snapshot:
         models: Container files, relative to ``root``.
         carried: All other files, relative to ``root``; they are opaque. What is called ``.git``
             is left out: in a clone from a hub it holds every model a second time.
+        boundary: The limits of the directory, found when it was opened.
     """
 
     root: Path
     models: tuple[PurePosixPath, ...]
     carried: tuple[PurePosixPath, ...]
+    boundary: Boundary = field(repr=False, compare=False)
 
     def resolve(self, relative: PurePosixPath) -> Path:
         """Return the path to open for ``relative``; raises FormatError if it is outside by now."""
         path = self.root / relative
-        Boundary(self.root).real_path(path)
+        self.boundary.real_path(path)
         return path
 
 
@@ -55,9 +57,10 @@ def open_snapshot(path: Path) -> Snapshot:
         indexes = [file for file in snapshot.carried if _is_index(file)]
     elif is_index_path(path):
         index = PurePosixPath(path.name)
-        Boundary(path.parent).real_path(path)
+        boundary = Boundary(path.parent)
+        boundary.real_path(path)
         shards = (index.parent / shard for shard in read_shard_index(path))
-        snapshot = Snapshot(path.parent, _in_byte_order(shards), (index,))
+        snapshot = Snapshot(path.parent, _in_byte_order(shards), (index,), boundary)
         indexes = [index]
     else:
         raise FormatError(f"{path}: neither a directory nor a file *{INDEX_SUFFIX}")
@@ -94,15 +97,15 @@ def _check_index(snapshot: Snapshot, index: PurePosixPath) -> None:
 
 
 def _list_directory(root: Path) -> Snapshot:
-    files = _in_byte_order(_walk(root))
+    boundary = Boundary(root)
+    files = _in_byte_order(_walk(root, boundary))
     models = tuple(file for file in files if _is_model(file))
     carried = tuple(file for file in files if not _is_model(file))
-    return Snapshot(root, models, carried)
+    return Snapshot(root, models, carried, boundary)
 
 
-def _walk(root: Path) -> Iterator[PurePosixPath]:
+def _walk(root: Path, boundary: Boundary) -> Iterator[PurePosixPath]:
     """Yield every file below ``root``; raises for what cannot be part of a snapshot."""
-    boundary = Boundary(root)
     entries = 0
     # Each folder comes with the real folders from the root to it: a link to one of them is a loop.
     top: tuple[str, ...] = (str(boundary.real_path(root)),)

@@ -10,7 +10,7 @@ MAX_HEADER_BYTES: Final = 1 << 26  # real ones have up to about 20 MB, nearly al
 
 Fetch = Callable[[int, int], bytes]  # offset, length -> exactly that many bytes
 
-_STEP_BYTES: Final = 1 << 20  # least bytes to fetch at once
+_STEP_BYTES: Final = 1 << 20  # to fetch at once, at least
 _U32: Final = struct.Struct("<I")
 _U64: Final = struct.Struct("<Q")
 
@@ -52,10 +52,10 @@ class Cursor:
         start = self.skip(length)
         return bytes(self.data[start : start + length])
 
-    def count(self, what: str, least_bytes: int) -> int:
-        """Read how many ``what`` follow, none of them shorter than ``least_bytes``."""
+    def count(self, what: str, min_bytes: int) -> int:
+        """Read how many ``what`` follow, none of them shorter than ``min_bytes``."""
         count = self.u64()
-        if count * least_bytes > self._limit - self.at:
+        if count * min_bytes > self._limit - self.at:
             raise FormatError(
                 f"{count} {what} cannot fit {self._limit - self.at} bytes",
                 hint="the file is damaged or incomplete: download or copy it again",

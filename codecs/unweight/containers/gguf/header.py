@@ -11,7 +11,7 @@ from typing import Final
 from unweight.containers.foreign import foreign_file
 from unweight.containers.gguf.cursor import Cursor
 from unweight.containers.gguf.values import (
-    LEAST_KEY_VALUE_BYTES,
+    MIN_KEY_VALUE_BYTES,
     KeyValue,
     ValueType,
     integer_value,
@@ -30,7 +30,7 @@ MAX_ALIGNMENT: Final = 1 << 20
 MAX_KEYS: Final = 1 << 16
 MAX_TENSORS: Final = 1 << 18
 
-_LEAST_TENSOR_BYTES: Final = 8 + 4 + 4 + 8
+_MIN_TENSOR_BYTES: Final = 8 + 4 + 4 + 8
 _MAX_EXTENT: Final = (1 << 63) - 1
 
 
@@ -93,8 +93,8 @@ def parse_header(header: bytes) -> GgufHeader:
 def walk_header(cursor: Cursor) -> GgufHeader:
     """Parse a header from the file behind ``cursor``; raises FormatError as ``parse_header``."""
     version = _read_version(cursor)
-    tensor_count = cursor.count("tensors", _LEAST_TENSOR_BYTES)
-    key_count = cursor.count("key-values", LEAST_KEY_VALUE_BYTES)
+    tensor_count = cursor.count("tensors", _MIN_TENSOR_BYTES)
+    key_count = cursor.count("key-values", MIN_KEY_VALUE_BYTES)
     if key_count > MAX_KEYS or tensor_count > MAX_TENSORS:
         raise FormatError(
             f"{key_count} key-values and {tensor_count} tensors are too many",

@@ -71,19 +71,19 @@ def _entry(tensor: TensorInfo, parsed: GgufHeader, size: int) -> TensorEntry:
     name = text_of(tensor.name)
     shape = tensor.ne[::-1]
     try:
-        dtype = ggml_type(tensor.type_id)
-        nbytes = dtype.nbytes(shape)
+        spec = TensorSpec(name, ggml_type(tensor.type_id).name, shape)
     except FormatError as error:
         raise FormatError(f"tensor {quoted(name)}: {error.message}", hint=error.hint) from None
+    nbytes = spec.nbytes
     if tensor.offset % parsed.alignment:
         raise FormatError(
-            f"tensor {quoted(name)}: begins at data byte {tensor.offset}, which is no multiple of "
-            f"the alignment {parsed.alignment}"
+            f"tensor {quoted(name)}: begins at data byte {tensor.offset}, which is not a "
+            f"multiple of the alignment {parsed.alignment}"
         )
     offset = parsed.data_start + tensor.offset
     if nbytes == 0:
         offset = min(offset, size)  # the padding before it may be missing at the end of a file
-    return TensorEntry(TensorSpec(name, dtype.name, shape), offset, nbytes)
+    return TensorEntry(spec, offset, nbytes)
 
 
 def _check_coverage(tensors: list[TensorEntry], alignment: int, start: int, size: int) -> None:

@@ -42,7 +42,7 @@ _SCALAR_BYTES: Final = {
     ValueType.FLOAT64: 8,
 }
 # An empty string is its length; an empty array is its element type and its length.
-_LEAST_BYTES: Final = {**_SCALAR_BYTES, ValueType.STRING: 8, ValueType.ARRAY: 12}
+_MIN_BYTES: Final = {**_SCALAR_BYTES, ValueType.STRING: 8, ValueType.ARRAY: 12}
 
 _SIGNED: Final = {
     ValueType.UINT8: False,
@@ -55,7 +55,7 @@ _SIGNED: Final = {
     ValueType.INT64: True,
 }
 
-LEAST_KEY_VALUE_BYTES: Final = 8 + 4 + min(_LEAST_BYTES.values())
+MIN_KEY_VALUE_BYTES: Final = 8 + 4 + min(_MIN_BYTES.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def _skip_array(cursor: Cursor, depth: int) -> tuple[ValueType, int]:
     if depth > MAX_ARRAY_DEPTH:
         raise FormatError(f"arrays are nested deeper than {MAX_ARRAY_DEPTH} levels")
     element_type = _value_type(cursor.u32())
-    count = cursor.count("array elements", _LEAST_BYTES[element_type])
+    count = cursor.count("array elements", _MIN_BYTES[element_type])
     if element_type is ValueType.STRING:
         cursor.skip_strings(count)
     elif element_type is ValueType.ARRAY:

@@ -25,6 +25,7 @@ from tests.support.gguf_files import (
     string,
     tensor,
     text,
+    unit_bytes,
     vocabulary,
 )
 from tests.support.models import gaussian
@@ -77,7 +78,7 @@ def swapped() -> bytes:
 def every_type() -> bytes:
     tensors = []
     for number, kind in GGML_TYPES.items():
-        count = 5000 // kind.block_bytes + 1
+        count = 5000 // unit_bytes(kind) + 1
         ne = (count * kind.block_elements,)
         tensors.append(NewTensor(kind.name.encode(), number, ne, blocks(number, count, number)))
     return model_of([ARCHITECTURE], tensors)

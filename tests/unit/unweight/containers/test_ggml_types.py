@@ -3,6 +3,7 @@
 import pytest
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
+from tests.support.gguf_files import unit_bytes
 from unweight.containers.gguf.ggml_types import GGML_TYPES, ggml_type
 from unweight_codecs.errors import FormatError
 
@@ -10,14 +11,14 @@ from unweight_codecs.errors import FormatError
 @pytest.mark.parametrize("peer", GGMLQuantizationType, ids=lambda peer: peer.name)
 def test_type_is_as_the_reference_has_it(peer: GGMLQuantizationType) -> None:
     entry = GGML_TYPES[peer.value]
-    assert (entry.name, entry.block_elements, entry.block_bytes) == (
+    assert (entry.name, entry.block_elements, unit_bytes(entry)) == (
         peer.name,
         *GGML_QUANT_SIZES[peer],
     )
 
 
 def test_ids_and_names_are_used_once() -> None:
-    assert all(entry.id == number for number, entry in GGML_TYPES.items())
+    assert all(entry.ggml_id == number for number, entry in GGML_TYPES.items())
     names = [entry.name for entry in GGML_TYPES.values()]
     assert len(set(names)) == len(names)
 

@@ -8,6 +8,8 @@ import pytest
 
 from tests.support.gguf_files import file_of
 from tests.support.snapshots import FIRST, INDEX, SECOND, paths, write_sharded, write_tiny
+from unweight.containers.directories import snapshot as snapshots
+from unweight.containers.directories.boundary import Boundary
 from unweight.containers.directories.snapshot import Snapshot, open_snapshot
 from unweight_codecs.errors import FormatError, ResourceError
 
@@ -30,9 +32,26 @@ def test_directory_has_models_and_carried_files_in_byte_order(sharded: Path) -> 
 def test_index_path_stands_for_its_shards_and_itself(sharded: Path) -> None:
     write_tiny(sharded / "other.safetensors", "x")
     snapshot = open_snapshot(sharded / INDEX)
-    assert snapshot == Snapshot(
-        sharded, (PurePosixPath(FIRST), PurePosixPath(SECOND)), (PurePosixPath(INDEX),)
-    )
+    models = PurePosixPath(FIRST), PurePosixPath(SECOND)
+    assert snapshot == Snapshot(sharded, models, (PurePosixPath(INDEX),), Boundary(sharded))
+
+
+@pytest.mark.parametrize("name", ["", INDEX], ids=["directory", "index"])
+def test_the_root_is_followed_once(
+    sharded: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    class Counted(Boundary):
+        def __init__(self, root: Path) -> None:
+            made.append(root)
+            super().__init__(root)
+
+    monkeypatch.setattr(snapshots, "Boundary", Counted)
+    snapshot = open_snapshot(sharded / name)
+    for file in (*snapshot.models, *snapshot.carried):
+        snapshot.resolve(file)
+    assert made == [sharded]
 
 
 def test_resolved_paths_open_the_files(sharded: Path) -> None:

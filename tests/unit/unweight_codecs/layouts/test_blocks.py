@@ -6,16 +6,10 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, dequantize
 from gguf.quants import Q4_K
 from numpy.typing import NDArray
 
+from unweight_codecs.block_types import BLOCK_TYPES, BitRange, Field
 from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.layouts import layout_of, streams_of
-from unweight_codecs.layouts.blocks import (
-    BLOCKS,
-    BitRange,
-    Field,
-    fields_of,
-    put_together,
-    take_apart,
-)
+from unweight_codecs.layouts.blocks import put_together, take_apart
 from unweight_codecs.tensor_spec import BLOCK_DTYPES, TensorSpec
 
 every_type = pytest.mark.parametrize("name", BLOCK_DTYPES)
@@ -31,7 +25,7 @@ def blocks_of(name: str, count: int, fill: int | None = None) -> Bytes:
 
 
 def fields_named(name: str) -> tuple[Field, ...]:
-    return fields_of(name, BLOCK_DTYPES[name].block_bytes)
+    return BLOCK_DTYPES[name].fields
 
 
 def ranges_of(field: Field) -> list[tuple[BitRange, ...]]:
@@ -97,9 +91,15 @@ def test_sizes_are_those_of_the_gguf_package(peer: GGMLQuantizationType) -> None
 
 def test_every_type_that_ggml_has_today_is_taken_apart() -> None:
     repacked = {"Q4_0_4_4", "Q4_0_4_8", "Q4_0_8_8"}  # dropped from GGML: kept as bytes
-    assert BLOCKS.keys() == BLOCK_DTYPES.keys() - repacked
-    for name in repacked:
-        assert [(each.bits, each.count) for each in fields_named(name)] == [(8, 18)]
+    whole = {row.name: row for row in BLOCK_TYPES if len(row.fields) == 1}
+    assert whole.keys() == repacked
+    for row in whole.values():
+        assert [(each.bits, each.count) for each in row.fields] == [(8, row.bytes)]
+
+
+def test_names_and_ids_of_block_types_are_used_once() -> None:
+    assert len({row.name for row in BLOCK_TYPES}) == len(BLOCK_TYPES)
+    assert len({row.ggml_id for row in BLOCK_TYPES}) == len(BLOCK_TYPES)
 
 
 @every_type
