@@ -10,6 +10,8 @@ ARGS ?=
 # Processes that run tests; 0 for none but pytest's own, as a debugger wants it.
 WORKERS ?= auto
 PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist worksteal
+# Not empty: measure the branches that tests take, and print their share at the end.
+COVERAGE ?=
 
 # A change of one of these makes an editable install out of date.
 BUILD_INPUTS := pyproject.toml hatch_build.py codecs/unweight_codecs/__init__.py \
@@ -32,7 +34,7 @@ demo: $(VENV)/installed-base ## compress, verify, restore and compare a real mod
 	@scripts/demo.sh $(BIN)
 
 test: $(VENV)/installed-test ## run the tests on the fastest kernels of this machine
-	$(PYTEST) $(PARALLEL) -m "not slow" $(ARGS)
+	$(PYTEST) $(PARALLEL) -m "not slow" $(if $(COVERAGE),--cov --cov-report=term:skip-covered) $(ARGS)
 
 test-reference: $(VENV)/installed-test ## run the tests that reach a kernel on the NumPy reference
 	UNWEIGHT_KERNEL=reference $(PYTEST) $(PARALLEL) -m "not slow and not not_on_reference" \
