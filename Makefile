@@ -7,6 +7,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 # Extra words for pytest: make test ARGS='-k snapshot -x'
 ARGS ?=
+# Processes that run tests; 0 for none but pytest's own, as a debugger wants it.
+WORKERS ?= auto
+PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist worksteal
 
 # A change of one of these makes an editable install out of date.
 BUILD_INPUTS := pyproject.toml hatch_build.py codecs/unweight_codecs/__init__.py \
@@ -29,13 +32,14 @@ demo: $(VENV)/installed-base ## compress, verify, restore and compare a real mod
 	@scripts/demo.sh $(BIN)
 
 test: $(VENV)/installed-test ## run the tests on the fastest kernels of this machine
-	$(PYTEST) -m "not slow" $(ARGS)
+	$(PYTEST) $(PARALLEL) -m "not slow" $(ARGS)
 
 test-reference: $(VENV)/installed-test ## run the tests that reach a kernel on the NumPy reference
-	UNWEIGHT_KERNEL=reference $(PYTEST) -m "not slow" tests/unit tests/native tests/property tests/golden $(ARGS)
+	UNWEIGHT_KERNEL=reference $(PYTEST) $(PARALLEL) -m "not slow and not not_on_reference" \
+	    $(addprefix tests/,unit/unweight/operations unit/unweight_codecs native property golden) $(ARGS)
 
 test-eval: $(VENV)/installed-eval ## run the tests that load models with torch and transformers
-	OMP_NUM_THREADS=1 $(PYTEST) -m "not slow" $(EVAL_TESTS) $(ARGS)
+	OMP_NUM_THREADS=1 $(PYTEST) $(PARALLEL) -m "not slow" $(EVAL_TESTS) $(ARGS)
 
 test-slow: $(VENV)/installed-eval $(VENV)/installed-llama $(VENV)/installed-gguf-model ## run the tests that take minutes or gigabytes
 	OMP_WAIT_POLICY=PASSIVE $(PYTEST) -m slow $(ARGS)

@@ -16,16 +16,17 @@ from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import PRESETS
 from unweight_codecs.tensor_spec import TensorSpec
+from unweight_gpu.checking.buffer_comparison import BufferComparison
 from unweight_gpu.checking.checksums import Checksums
-from unweight_gpu.checking.comparison import Verifier
+from unweight_gpu.checking.histogram import Histogram
 from unweight_gpu.decoding.transfer import SpanRequest, Transfer
 from unweight_gpu.device.interface import StreamingDevice
 from unweight_gpu.palette import reference
 from unweight_gpu.palette.codec import PaletteCodec
 from unweight_gpu.palette.format import Palette, Refusal
-from unweight_gpu.palette.product import MOST_ROWS, PaletteProduct
+from unweight_gpu.palette.product import MAX_TOKENS, PaletteProduct
 
-BATCHES: Final = (1, 2, 3, 4, 8, 16)
+TOKENS: Final = (1, 2, 3, 4, 8, 16)
 _LENGTHS: Final = (0, 1, 3, 4, 8, 9, 16, 17, 128, 129, 240, 241, 1024, 1025, 4096)
 _FIELDS: Final = (("<u1", 0, 8), ("<u2", 7, 8), ("<u2", 6, 9), ("<u4", 20, 12))
 _ODD: Final = (0x0000, 0x8000, 0x7F80, 0xFF80, 0x7FC1, 0x0001)  # zeros, infinities, NaN, subnormal
@@ -58,7 +59,7 @@ def products(device: StreamingDevice, sizes: Sizes) -> Line:
     cases, codec, product = Cases("fused products"), PaletteCodec(device), PaletteProduct(device)
     for words in _matrices(sizes):
         cols = words.shape[1]
-        palette, x = codec.encode(device.array(words)), trained((MOST_ROWS, cols), cols)
+        palette, x = codec.encode(device.array(words)), trained((MAX_TOKENS, cols), cols)
         if isinstance(palette, Refusal):
             raise IntegrityError(f"{cases.name}: {words.shape}: there is no palette")
         left, right = _numbers(x), _numbers(words)
@@ -66,18 +67,19 @@ def products(device: StreamingDevice, sizes: Sizes) -> Line:
         # 64 lanes add up a row, and then the lanes: the bound of Higham (2002) for so many terms.
         allowed = size * (cols / 64 + 64) * 2.0**-24
         every = device.to_host(product.multiply(palette, device.array(x)))
-        for batch in BATCHES:
-            case = f"{words.shape[0]} x {cols}, batch {batch}"
-            found = device.to_host(product.multiply(palette, device.array(x[:batch])))
-            close = np.abs(found - exact[:batch]) <= allowed[:batch]
+        for tokens in TOKENS:
+            case = f"{words.shape[0]} x {cols}, tokens {tokens}"
+            found = device.to_host(product.multiply(palette, device.array(x[:tokens])))
+            close = np.abs(found - exact[:tokens]) <= allowed[:tokens]
             cases.require(case, bool(close.all()))
-            cases.equal(f"{case}, rows of a larger one", found, every[:batch])
+            cases.equal(f"{case}, rows of a larger one", found, every[:tokens])
     return cases.line()
 
 
 def verification(device: StreamingDevice, sizes: Sizes) -> Line:
     """Checksums, comparison, sizes of errors, histograms."""
-    cases, verifier = Cases("verification"), Verifier(device)
+    cases, comparison = Cases("verification"), BufferComparison(device)
+    histogram = Histogram(device)
     data = np.random.default_rng(7).integers(0, 256, sizes.nbytes, np.uint8)
     held = device.array(data)
     places = [*enumerate(_LENGTHS), (3, data.size - 5), (0, data.size)]
@@ -89,18 +91,18 @@ def verification(device: StreamingDevice, sizes: Sizes) -> Line:
         other = data.copy()
         if place is not None:
             other[place] ^= 1
-        found = verifier.first_difference(held, device.array(other))
+        found = comparison.first_difference(held, device.array(other))
         cases.require(f"a difference at byte {place}", found == place)
     for dtype in FLOATS:
         before = _finite(data, dtype)
         after = before.copy()
         after[::4] ^= 1  # the lowest byte of every word, or of every other one
-        measured = verifier.squared_error(device.array(before), device.array(after), dtype)
+        measured = comparison.squared_error(device.array(before), device.array(after), dtype)
         close = np.allclose(measured, squared_error(before, after, dtype), rtol=1e-12, atol=0)
         cases.require(f"the error of {dtype}", bool(close))
     for name, shift, bits in _FIELDS:
         fields = data.view(name) >> shift & (1 << bits) - 1
-        counts = verifier.histogram(held.view(np.dtype(name)), shift, bits)
+        counts = histogram.count(held.view(np.dtype(name)), shift, bits)
         expected_counts = np.bincount(fields, minlength=1 << bits).astype(np.uint32)
         cases.equal(f"a histogram of {bits} bits of {name}", counts, expected_counts)
     return cases.line()

@@ -11,7 +11,7 @@ from unweight.units import count
 from unweight_codecs.accelerators import CodedSpan
 from unweight_codecs.errors import IntegrityError
 from unweight_codecs.presets import DEFAULT
-from unweight_gpu.checking.comparison import Verifier
+from unweight_gpu.checking.buffer_comparison import BufferComparison
 from unweight_gpu.decoding.batch import BatchBuilder
 from unweight_gpu.decoding.decoder import Decoder, LaunchPlan
 from unweight_gpu.decoding.obstacles import palette_obstacle
@@ -96,13 +96,13 @@ class _Copy:
 
     def compare(self, layer: Layer) -> None:
         """Raise IntegrityError unless the matrices of the layer were decoded."""
-        verifier = Verifier(self._device)
+        comparison = BufferComparison(self._device)
         wrong = int(np.count_nonzero(self._device.to_host(self.prepared.status)))
         if wrong:
             raise IntegrityError(f"{layer.name}: {count(wrong, 'chunk')} not decoded")
         for number, (name, words) in enumerate(layer.matrices.items()):
             found = self._matrix(number, words.nbytes)
-            if verifier.first_difference(found, self._device.array(words)) is not None:
+            if comparison.first_difference(found, self._device.array(words)) is not None:
                 raise IntegrityError(f"{layer.name}: {name}: decoded to other words")
 
     def _matrix(self, number: int, nbytes: int) -> Array:

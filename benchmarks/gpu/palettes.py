@@ -11,7 +11,7 @@ from benchmarks.gpu.data import Layer, Words, trained
 from benchmarks.gpu.decoding import described
 from benchmarks.gpu.figures import Figure, Target, microseconds, terabytes
 from unweight_codecs.errors import IntegrityError, UsageError
-from unweight_gpu.checking.comparison import Verifier
+from unweight_gpu.checking.buffer_comparison import BufferComparison
 from unweight_gpu.device.interface import Array, Device
 from unweight_gpu.device.timing import Timer, Work, copies_of
 from unweight_gpu.palette.codec import PaletteCodec
@@ -19,7 +19,7 @@ from unweight_gpu.palette.format import Palette, Refusal
 from unweight_gpu.palette.product import PaletteProduct
 
 MULTIPLIED: Final = ("q_proj", "gate_proj", "down_proj")  # 4096 x 4096, 14336 x 4096, its opposite
-BATCHES: Final = (1, 4, 16)
+TOKENS: Final = (1, 4, 16)
 
 
 class Peer(Protocol):
@@ -31,13 +31,13 @@ class Peer(Protocol):
         ...
 
     def product(self, words: Array, x: Array, out: Array) -> Work:
-        """Return what writes x Wᵀ to ``out``, all u16 words: [batch, cols], [rows, cols]."""
+        """Return what writes x Wᵀ to ``out``, all u16 words: [tokens, cols], [rows, cols]."""
         ...
 
 
 def expanding(device: Device, timer: Timer, layer: Layer, target: Target | None = None) -> Figure:
     """Expand the palettes of a layer per run; the words are compared. Raises IntegrityError."""
-    codec, verifier = PaletteCodec(device), Verifier(device)
+    codec, comparison = PaletteCodec(device), BufferComparison(device)
     runs, outs = list[Work](), list[Array]()
     for _ in range(copies_of(layer.nbytes)):
         outs = [device.empty(words.shape, np.uint16) for words in layer.matrices.values()]
@@ -45,7 +45,7 @@ def expanding(device: Device, timer: Timer, layer: Layer, target: Target | None 
         runs.append(partial(_expand, codec, palettes, outs))
     seconds = timer.samples(runs)
     for (name, words), out in zip(layer.matrices.items(), outs, strict=True):
-        if verifier.first_difference(out, device.array(words)) is not None:
+        if comparison.first_difference(out, device.array(words)) is not None:
             raise IntegrityError(f"{layer.name}: {name}: expanded to other words")
     rate = terabytes(layer.nbytes, seconds)
     return Figure("palette to BF16", described(layer), rate, "TB/s", target=target)
@@ -57,30 +57,34 @@ def products(
     peer: Peer | None,
     matrices: Sequence[Words],
     target: Target | None = None,
-    batches: Sequence[int] = BATCHES,
+    token_counts: Sequence[int] = TOKENS,
 ) -> Iterator[Figure]:
     """Multiply by palettes of matrices, and let a peer multiply by the same as plain words.
 
-    The target is for batch 1. Raises IntegrityError if the results are not about the same.
+    The target is for one token. Raises IntegrityError if the results are not about the same.
     """
     codec, kernel = PaletteCodec(device), PaletteProduct(device)
     for words in matrices:
         (rows, cols), number = words.shape, copies_of(words.nbytes)
         palettes = [_palette(device, codec, words) for _ in range(number)]
         plain = [device.array(words) for _ in range(number if peer else 0)]
-        for batch in batches:
-            x = device.array(trained((batch, cols), batch))
-            out, other = (device.empty((batch, rows), np.uint16) for _ in range(2))
+        for tokens in token_counts:
+            x = device.array(trained((tokens, cols), tokens))
+            out, other = (device.empty((tokens, rows), np.uint16) for _ in range(2))
             own = timer.samples([partial(kernel.multiply, p, x, "BF16", out) for p in palettes])
             figure = partial(
-                Figure, "fused product", f"{rows} x {cols}, batch {batch}", microseconds(own), "us"
+                Figure,
+                "fused product",
+                f"{rows} x {cols}, tokens {tokens}",
+                microseconds(own),
+                "us",
             )
             if peer is None:
                 yield figure()
                 continue
             seconds = timer.samples([peer.product(each, x, other) for each in plain])
             _require_close(peer.name, device.to_host(out), device.to_host(other))
-            aim = target if batch == 1 else None
+            aim = target if tokens == 1 else None
             yield figure(peer.name, microseconds(seconds), aim)
 
 

@@ -14,7 +14,7 @@ from benchmarks.gpu.figures import Figure, terabytes
 from benchmarks.gpu.palettes import Peer
 from unweight.units import percent
 from unweight_codecs.errors import IntegrityError
-from unweight_gpu.checking.comparison import Verifier
+from unweight_gpu.checking.buffer_comparison import BufferComparison
 from unweight_gpu.device.cupy_device import CudaDevice
 from unweight_gpu.device.failures import line_of
 from unweight_gpu.device.interface import Array, Handle
@@ -139,7 +139,7 @@ def _nvcomp_ans(
             decode = partial(codec.decode, encoded, "|u1", out=out, decompression_config=config)
             seconds = timer.samples([decode])
             stream.synchronize()
-    if Verifier(device).first_difference(words, out) is not None:
+    if BufferComparison(device).first_difference(words, out) is not None:
         raise IntegrityError("it decodes to other words")
     part = percent(int(encoded.buffer_size), words.nbytes)
     size = f"{data_type}, {part} of {described(layer)}"

@@ -76,8 +76,10 @@ def codec_class(name: str) -> type[Stage]:
     return loaded
 
 
-def create_codec(name: str, configuration: Mapping[str, Any]) -> Stage:
-    """Build a codec from its name and configuration."""
+def create_codec(name: object, configuration: Mapping[str, Any]) -> Stage:
+    """Build a codec from what a manifest says; raises TypeError for a name that is not text."""
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a codec is {quoted(name)}")
     return codec_class(name).from_dict(configuration)
 
 

@@ -1,1 +1,1 @@
-"""Checksums and comparisons on a device."""
+"""Checksums, comparisons and histograms of buffers on a device."""

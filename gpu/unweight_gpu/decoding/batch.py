@@ -99,7 +99,7 @@ class BatchBuilder:
         escapes = chunks["escape"]["length"].astype(np.int64)
         chunks["out"] = np.cumsum(escapes) - escapes
         needs["kernel"] = self._kernel_number(
-            "decode_palette_classes" if tensor.classes else "decode_palette"
+            "decode_palette_contexts" if tensor.contexts else "decode_palette"
         )
         self._chunks.add(chunks, needs)
         layout = Layout(span.count // model.layout.columns, model.layout.columns)
@@ -168,7 +168,7 @@ class BatchBuilder:
                 continue
             tables = _tables_of(tensor, name, segments["table"][coded])
             if name == "symbol":
-                needs["table"][coded], needs["tables"][coded] = tables, max(1, tensor.classes)
+                needs["table"][coded], needs["tables"][coded] = tables, max(1, tensor.contexts)
             else:
                 self._expand(source, chunks, coded, tables)
         return chunks, needs
@@ -207,9 +207,9 @@ class BatchBuilder:
 
 
 def _tables_of(tensor: TensorRow, stream: str, numbers: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """Return the tables that coded segments need: those they name, or the first of all classes."""
+    """Return the tables that coded segments need: those they name, or the first of all contexts."""
     first, count = tensor.tables.get(stream, (0, 0))
-    if stream == "symbol" and tensor.classes:
+    if stream == "symbol" and tensor.contexts:
         return np.full(len(numbers), first)
     if np.any(numbers >= count):
         raise IntegrityError("a chunk is coded with a table that the file does not have")

@@ -14,7 +14,7 @@ from typing import Final, Self, TypeVar
 from unweight_codecs.accelerators import CPU, CodedSpan, HostPiece, Piece, decode_on_host
 from unweight_codecs.errors import ResourceError
 from unweight_codecs.kernels.operands import Bytes
-from unweight_gpu.checking.comparison import Verifier
+from unweight_gpu.checking.buffer_comparison import BufferComparison
 from unweight_gpu.decoding.obstacles import span_obstacle
 from unweight_gpu.decoding.overlap import batches, overlapped
 from unweight_gpu.decoding.transfer import PendingBatch, SpanRequest, StagingBuffer, Transfer
@@ -43,7 +43,7 @@ class DevicePiece:
         """Compare on the device."""
         engine = self._engine
         return engine.or_on_host(
-            lambda: engine.verifier.first_difference(self._uploaded(original), self._on_device),
+            lambda: engine.compare.first_difference(self._uploaded(original), self._on_device),
             lambda: HostPiece(self._words).first_difference(original),
         )
 
@@ -51,7 +51,7 @@ class DevicePiece:
         """Sum up on the device."""
         engine = self._engine
         return engine.or_on_host(
-            lambda: engine.verifier.squared_error(self._uploaded(original), self._on_device, dtype),
+            lambda: engine.compare.squared_error(self._uploaded(original), self._on_device, dtype),
             lambda: HostPiece(self._words).squared_error(original, dtype),
         )
 
@@ -87,7 +87,7 @@ class CudaEngine:
         self.device = device
         self._name, self._note, self._batch_bytes = name, note, batch_bytes
         self._has_failed = False
-        self._transfer, self.verifier = Transfer(device), Verifier(device)
+        self._transfer, self.compare = Transfer(device), BufferComparison(device)
 
     @property
     def name(self) -> str:

@@ -68,7 +68,7 @@ TENSOR = np.dtype(
         ("exponent_bits", "u1"),
         ("mantissa_bits", "u1"),
         ("top_bits", "u1"),
-        ("classes", "u1"),
+        ("contexts", "u1"),
         ("low_bits", "u1"),
         ("has_table", "u1"),
         ("dtype", "u1"),

@@ -21,14 +21,14 @@ class TensorRow:
         number: Position of its record.
         kernel: Name of the kernel that decodes its chunks.
         tables: First table and number of tables of every stream that has some.
-        classes: How many tables the symbols' classes have; 0 where each chunk chooses one.
+        contexts: Contexts of the symbols, each with a table; 0 where each chunk chooses one.
         model: The model of the tensor, kept so that its ``id`` is not used again.
     """
 
     number: int
     kernel: str
     tables: dict[str, tuple[int, int]]
-    classes: int
+    contexts: int
     model: TensorModel
 
 
@@ -87,14 +87,14 @@ class TensorTable:
             record["top_bits"], record["base"] = model.top_bits, model.base
             record["limit"] = model.escape_limit
         if model.context_map is not None:
-            kernel = f"decode_classes_{layout.word_bytes}"
+            kernel = f"decode_contexts_{layout.word_bytes}"
             tables["symbol"] = self._add_tables(model.context_map.tables)
-            record["classes"] = len(model.context_map.tables)
+            record["contexts"] = len(model.context_map.tables)
             for name in ("row_scales", "column_scales", "context_of_sum"):
                 record[name] = self._add_blob(getattr(model.context_map, name))
         self._records.append(record)
-        classes = int(record["classes"][0])
-        return TensorRow(len(self._records) - 1, kernel, tables, classes, model)
+        contexts = int(record["contexts"][0])
+        return TensorRow(len(self._records) - 1, kernel, tables, contexts, model)
 
     def _describe_levels(self, record: NDArray[np.void], bounded: BoundedModel, dtype: str) -> None:
         form, factors = bounded.form, bounded.factors

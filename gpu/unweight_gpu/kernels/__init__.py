@@ -5,11 +5,12 @@ from typing import Final
 
 # Parts that several modules share come first: names of types, then what decoders have in common.
 _MODULES: Final = {
+    "comparison": ("prelude", "comparison"),
     "decode": ("prelude", "chunks", "rans", "streams", "words", "levels", "planes", "transcode"),
     "gemm": ("prelude", "planes", "tile", "gemm"),
+    "histogram": ("prelude", "histogram"),
     "idle": ("prelude", "idle"),
     "palette": ("prelude", "planes", "palette"),
-    "verify": ("prelude", "verify", "histogram"),
     "xxh3": ("prelude", "xxh3_short", "xxh3"),
 }
 

@@ -16,7 +16,7 @@ struct Source {
 };
 
 /* A chunk of words. The parts are the streams that hold what the symbols leave, lowest bits first. */
-#define MOST_PARTS 8
+#define MAX_PARTS 8
 struct Chunk {
     u64 out;   /* where its words go; of a palette, how many escapes lie before */
     u64 first; /* the tensor's word that it begins with */
@@ -24,7 +24,7 @@ struct Chunk {
     u32 tensor;
     u32 number; /* whose status it is */
     float step; /* of a grid of levels */
-    Source symbol, escape, parts[MOST_PARTS];
+    Source symbol, escape, parts[MAX_PARTS];
 };
 
 /* What the chunks of a tensor have in common. Offsets are of the buffer of parameters. */
@@ -41,7 +41,7 @@ struct Tensor {
     u16 base;         /* first exponent of the window */
     u16 limit;        /* symbols from here up are escapes */
     u8 exponent_bits, mantissa_bits, top_bits;
-    u8 classes;       /* frequency tables that are chosen by class; 0: by chunk */
+    u8 contexts;       /* frequency tables that are chosen by context; 0: by chunk */
     u8 low_bits;      /* of a level */
     u8 has_table;     /* of levels */
     u8 dtype;         /* of a grid of levels, as in `levels.cu` */

@@ -1,8 +1,8 @@
 /* y = x Wᵀ for a palette W and few rows of x: weights exist in registers only.
  *
- * A block takes 16 rows of W in groups. Two warps share a group: each takes every other step of 512
+ * A thread block takes 16 rows of W in groups. Two warps share a group: each takes every other strip of 512
  * columns, a lane 16 neighbours. The order of a sum therefore depends on nothing but the number
- * of columns, so a row of x gives the same bits in every batch, on every device:
+ * of columns, so a row of x gives the same bits beside whatever others, on every device:
  *   1. a lane adds up its columns in ascending order by fused multiply-adds, then its share of escapes;
  *   2. lanes add up in a butterfly, farthest first;
  *   3. the two warps' sums are added.
@@ -39,9 +39,9 @@ struct Palette {
 };
 
 struct Product {
-    const u16 *x; /* [batch, cols] */
-    void *y;      /* [batch, rows], BF16 or F32 */
-    u32 batch, y_bytes;
+    const u16 *x; /* [tokens, cols] */
+    void *y;      /* [tokens, rows], BF16 or F32 */
+    u32 tokens, y_bytes;
 };
 
 __device__ __forceinline__ bool is_finite(float value)
@@ -58,14 +58,14 @@ __device__ __forceinline__ u16 narrowed(float value)
     return (u16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* What a lane has of the planes in one step, for the rows of its warp. */
+/* What a lane has of the planes in one strip, for the rows of its warp. */
 template <u32 ROWS> struct Planes {
     uint4 sm[ROWS];
     uint2 nibbles[ROWS];
 
-    __device__ __forceinline__ void load(const Palette &matrix, u32 first_row, u32 step, u32 lane)
+    __device__ __forceinline__ void load(const Palette &matrix, u32 first_row, u32 strip, u32 lane)
     {
-        const u32 column = step * STEP + lane * LANE_WORDS;
+        const u32 column = strip * STRIP + lane * LANE_WORDS;
 #pragma unroll
         for (u32 r = 0; r < ROWS; r++) {
             if (column < matrix.stride) {
@@ -93,10 +93,10 @@ template <u32 ROWS> struct Planes {
     }
 };
 
-/* One step of a lane: its 16 columns in ascending order, for every row of x and of the warp. */
-template <bool SCALES, u32 BATCH, u32 ROWS, u32 STEPS, u32 QUAD>
+/* One strip of a lane: its 16 columns in ascending order, for every row of x and of the warp. */
+template <bool SCALES, u32 TOKENS, u32 ROWS, u32 STRIPS, u32 QUAD>
 __device__ __forceinline__ void add_quad(const Planes<ROWS> &planes, const Scale &scale,
-                                         const Tile<BATCH, STEPS> &tile, u32 step, u32 lane, float *sums)
+                                         const Tile<TOKENS, STRIPS> &tile, u32 strip, u32 lane, float *sums)
 {
     float weights[ROWS][4];
 #pragma unroll
@@ -107,8 +107,8 @@ __device__ __forceinline__ void add_quad(const Planes<ROWS> &planes, const Scale
                 weight = scale(weight);
     }
 #pragma unroll
-    for (u32 b = 0; b < BATCH; b++) {
-        const float4 x = tile.quads[tile.place(b, step, QUAD, lane)];
+    for (u32 b = 0; b < TOKENS; b++) {
+        const float4 x = tile.quads[tile.place(b, strip, QUAD, lane)];
 #pragma unroll
         for (u32 r = 0; r < ROWS; r++) {
             float *sum = sums + b * ROWS + r;
@@ -120,25 +120,25 @@ __device__ __forceinline__ void add_quad(const Planes<ROWS> &planes, const Scale
     }
 }
 
-template <bool SCALES, u32 BATCH, u32 ROWS, u32 STEPS>
-__device__ __forceinline__ void add_step(const Planes<ROWS> &planes, const Scale &scale,
-                                         const Tile<BATCH, STEPS> &tile, u32 step, u32 lane, float *sums)
+template <bool SCALES, u32 TOKENS, u32 ROWS, u32 STRIPS>
+__device__ __forceinline__ void add_strip(const Planes<ROWS> &planes, const Scale &scale,
+                                         const Tile<TOKENS, STRIPS> &tile, u32 strip, u32 lane, float *sums)
 {
-    add_quad<SCALES, BATCH, ROWS, STEPS, 0>(planes, scale, tile, step, lane, sums);
-    add_quad<SCALES, BATCH, ROWS, STEPS, 1>(planes, scale, tile, step, lane, sums);
-    add_quad<SCALES, BATCH, ROWS, STEPS, 2>(planes, scale, tile, step, lane, sums);
-    add_quad<SCALES, BATCH, ROWS, STEPS, 3>(planes, scale, tile, step, lane, sums);
+    add_quad<SCALES, TOKENS, ROWS, STRIPS, 0>(planes, scale, tile, strip, lane, sums);
+    add_quad<SCALES, TOKENS, ROWS, STRIPS, 1>(planes, scale, tile, strip, lane, sums);
+    add_quad<SCALES, TOKENS, ROWS, STRIPS, 2>(planes, scale, tile, strip, lane, sums);
+    add_quad<SCALES, TOKENS, ROWS, STRIPS, 3>(planes, scale, tile, strip, lane, sums);
 }
 
-/* The same step, from memory: the true weights times x as it is. An escape, +0 in the planes, is left to
+/* The same strip, from memory: the true weights times x as it is. An escape, +0 in the planes, is left to
  * the list where it would meet infinity or NaN. Slow, for no network needs it. */
-template <u32 BATCH, u32 ROWS>
-__device__ __forceinline__ void add_step_carefully(const Palette &matrix, const u16 *x, u32 batch, u32 first_row,
-                                                   u32 step, u32 lane, float *sums)
+template <u32 TOKENS, u32 ROWS>
+__device__ __forceinline__ void add_strip_carefully(const Palette &matrix, const u16 *x, u32 tokens, u32 first_row,
+                                                   u32 strip, u32 lane, float *sums)
 {
 #pragma unroll 1
     for (u32 i = 0; i < LANE_WORDS; i++) {
-        const u32 column = step * STEP + lane * LANE_WORDS + i;
+        const u32 column = strip * STRIP + lane * LANE_WORDS + i;
 #pragma unroll
         for (u32 r = 0; r < ROWS; r++) {
             const u32 row = min(first_row + r, matrix.rows - 1);
@@ -146,8 +146,8 @@ __device__ __forceinline__ void add_step_carefully(const Palette &matrix, const 
             const bool hidden = __float_as_uint(weight) == 0 && column < matrix.cols && matrix.lists(row, column);
             const u16 *from = x + column;
 #pragma unroll
-            for (u32 b = 0; b < BATCH; b++, from += matrix.cols) {
-                const float value = b < batch && column < matrix.cols ? widened(*from) : 0;
+            for (u32 b = 0; b < TOKENS; b++, from += matrix.cols) {
+                const float value = b < tokens && column < matrix.cols ? widened(*from) : 0;
                 if (!hidden || is_finite(value))
                     sums[b * ROWS + r] = __fmaf_rn(weight, value, sums[b * ROWS + r]);
             }
@@ -158,7 +158,7 @@ __device__ __forceinline__ void add_step_carefully(const Palette &matrix, const 
 /* The escapes that a lane adds: of the 64 lanes of a group, each takes every 64th of a row. Hardly any row
  * has more than 64, so the first of each row is fetched long before it is needed: nothing else hides
  * the time that the end of a short kernel would wait for it. */
-template <u32 BATCH, u32 ROWS> struct Escapes {
+template <u32 TOKENS, u32 ROWS> struct Escapes {
     u32 bounds;      /* row_ptr of the row that the lane's number is added to */
     u32 early[ROWS]; /* no escape is 0 */
 
@@ -179,37 +179,37 @@ template <u32 BATCH, u32 ROWS> struct Escapes {
     }
 
     /* Adds one escape to the sums of row r; false if its column does not exist. */
-    static __device__ __forceinline__ bool add_one(const Palette &matrix, const u16 *x, u32 batch, u32 escape, u32 r,
+    static __device__ __forceinline__ bool add_one(const Palette &matrix, const u16 *x, u32 tokens, u32 escape, u32 r,
                                                    float *sums)
     {
         const u32 column = escape & 0xffff;
         const float weight = __uint_as_float(escape & 0xffff0000u);
         if (column >= matrix.cols)
             return false;
-        float values[BATCH];
+        float values[TOKENS];
 #pragma unroll
-        for (u32 b = 0; b < BATCH; b++) /* sums of rows that x does not have are not stored */
-            values[b] = widened(__ldg(x + (u64)min(b, batch - 1) * matrix.cols + column));
+        for (u32 b = 0; b < TOKENS; b++) /* sums of rows that x does not have are not stored */
+            values[b] = widened(__ldg(x + (u64)min(b, tokens - 1) * matrix.cols + column));
 #pragma unroll
-        for (u32 b = 0; b < BATCH; b++)
+        for (u32 b = 0; b < TOKENS; b++)
             sums[b * ROWS + r] = __fmaf_rn(weight, values[b], sums[b * ROWS + r]);
         return true;
     }
 
     /* A row whose list is broken becomes NaN. */
-    __device__ __forceinline__ void add(const Palette &matrix, const u16 *x, u32 batch, u32 turn, float *sums) const
+    __device__ __forceinline__ void add(const Palette &matrix, const u16 *x, u32 tokens, u32 turn, float *sums) const
     {
 #pragma unroll
         for (u32 r = 0; r < ROWS; r++) {
             const u32 first = first_of(r), end = first_of(r + 1);
             bool sound = first <= end && end <= matrix.number;
             if (sound && early[r])
-                sound = add_one(matrix, x, batch, early[r], r, sums);
+                sound = add_one(matrix, x, tokens, early[r], r, sums);
             for (u32 i = first + turn + SLICES * WARP; sound && i < end; i += SLICES * WARP)
-                sound = add_one(matrix, x, batch, __ldg(matrix.escapes + i), r, sums);
+                sound = add_one(matrix, x, tokens, __ldg(matrix.escapes + i), r, sums);
             if (!sound) {
 #pragma unroll
-                for (u32 b = 0; b < BATCH; b++)
+                for (u32 b = 0; b < TOKENS; b++)
                     sums[b * ROWS + r] = __uint_as_float(0x7fffffff);
             }
         }
@@ -236,90 +236,90 @@ template <u32 HELD, u32 DISTANCE = WARP / 2> __device__ __forceinline__ void sum
         sum_lanes<(HELD + 1) / 2, DISTANCE / 2>(values, lane);
 }
 
-template <u32 BATCH, u32 ROWS, u32 STEPS, u32 GROUPS>
-__device__ __forceinline__ void multiply(const Palette &matrix, const Product &product, Tile<BATCH, STEPS> &tile,
-                                         float (&partial)[SLICES][BATCH][GROUPS * ROWS])
+template <u32 TOKENS, u32 ROWS, u32 STRIPS, u32 GROUPS>
+__device__ __forceinline__ void multiply(const Palette &matrix, const Product &product, Tile<TOKENS, STRIPS> &tile,
+                                         float (&partial)[SLICES][TOKENS][GROUPS * ROWS])
 {
     const u32 lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, slice = warp % SLICES, group = warp / SLICES;
-    const u32 parts = (product.batch + BATCH - 1) / BATCH, part = blockIdx.x % parts;
+    const u32 parts = (product.tokens + TOKENS - 1) / TOKENS, part = blockIdx.x % parts;
     const u32 block_row = blockIdx.x / parts * (GROUPS * ROWS), first_row = block_row + group * ROWS;
-    const u32 batch = min(BATCH, product.batch - part * BATCH), steps = (matrix.stride + STEP - 1) / STEP;
-    const u16 *x = product.x + (u64)part * BATCH * matrix.cols;
-    /* With few rows of x a step is short, so the next one is on its way by then; with more of them there
-     * are no registers for two steps, and enough to do for other warps meanwhile. */
-    constexpr bool AHEAD = BATCH <= 2;
+    const u32 tokens = min(TOKENS, product.tokens - part * TOKENS), strips = (matrix.stride + STRIP - 1) / STRIP;
+    const u16 *x = product.x + (u64)part * TOKENS * matrix.cols;
+    /* With few rows of x a strip is short, so the next one is on its way by then; with more of them there
+     * are no registers for two strips, and enough to do for other warps meanwhile. */
+    constexpr bool AHEAD = TOKENS <= 2;
     const Scale scale(matrix.base);
-    Escapes<BATCH, ROWS> escapes;
+    Escapes<TOKENS, ROWS> escapes;
     escapes.load_bounds(matrix, first_row, lane);
-    float sums[BATCH * ROWS];
+    float sums[TOKENS * ROWS];
 #pragma unroll
-    for (u32 i = 0; i < BATCH * ROWS; i++)
+    for (u32 i = 0; i < TOKENS * ROWS; i++)
         sums[i] = 0;
     Planes<ROWS> planes;
     planes.load(matrix, first_row, slice, lane);
-    for (u32 first = 0; first < steps; first += STEPS) {
+    for (u32 first = 0; first < strips; first += STRIPS) {
         __syncthreads(); /* the tile before has been read */
         const bool large = __syncthreads_or(
-            tile.template fill<SLICES * GROUPS * WARP>(x, batch, first * STEP, matrix.cols, scale));
+            tile.template fill<SLICES * GROUPS * WARP>(x, tokens, first * STRIP, matrix.cols, scale));
         bool careful = false;
         if (large)
             careful = __syncthreads_or(
-                tile.template fill<SLICES * GROUPS * WARP>(x, batch, first * STEP, matrix.cols, Scale(1)) ||
+                tile.template fill<SLICES * GROUPS * WARP>(x, tokens, first * STRIP, matrix.cols, Scale(1)) ||
                 matrix.base > LARGEST_SCALED_BASE);
         if (first == 0)
             escapes.load_early(matrix, slice * WARP + lane);
 #pragma unroll
-        for (u32 i = 0; i < STEPS; i += SLICES) {
-            const u32 step = first + i + slice;
-            if (step >= steps)
+        for (u32 i = 0; i < STRIPS; i += SLICES) {
+            const u32 strip = first + i + slice;
+            if (strip >= strips)
                 break;
             const Planes<ROWS> current = planes;
             if constexpr (AHEAD)
-                planes.load(matrix, first_row, step + SLICES, lane);
+                planes.load(matrix, first_row, strip + SLICES, lane);
             if (careful)
-                add_step_carefully<BATCH, ROWS>(matrix, x, batch, first_row, step, lane, sums);
+                add_strip_carefully<TOKENS, ROWS>(matrix, x, tokens, first_row, strip, lane, sums);
             else if (large)
-                add_step<true, BATCH, ROWS, STEPS>(current, scale, tile, i + slice, lane, sums);
+                add_strip<true, TOKENS, ROWS, STRIPS>(current, scale, tile, i + slice, lane, sums);
             else
-                add_step<false, BATCH, ROWS, STEPS>(current, scale, tile, i + slice, lane, sums);
+                add_strip<false, TOKENS, ROWS, STRIPS>(current, scale, tile, i + slice, lane, sums);
             if constexpr (!AHEAD)
-                planes.load(matrix, first_row, step + SLICES, lane);
+                planes.load(matrix, first_row, strip + SLICES, lane);
         }
     }
-    escapes.add(matrix, x, batch, slice * WARP + lane, sums);
-    sum_lanes<BATCH * ROWS>(sums, lane);
-    constexpr u32 SHARE = WARP / (BATCH * ROWS); /* lanes that hold the same sum */
+    escapes.add(matrix, x, tokens, slice * WARP + lane, sums);
+    sum_lanes<TOKENS * ROWS>(sums, lane);
+    constexpr u32 SHARE = WARP / (TOKENS * ROWS); /* lanes that hold the same sum */
     if (lane % SHARE == 0) {
         const u32 number = lane / SHARE;
         partial[slice][number / ROWS][group * ROWS + number % ROWS] = sums[0];
     }
     __syncthreads();
     const u32 b = threadIdx.x / (GROUPS * ROWS), r = threadIdx.x % (GROUPS * ROWS);
-    if (b >= batch || block_row + r >= matrix.rows)
+    if (b >= tokens || block_row + r >= matrix.rows)
         return;
     const float y = __fadd_rn(partial[0][b][r], partial[1][b][r]);
-    const u64 at = ((u64)part * BATCH + b) * matrix.rows + block_row + r;
+    const u64 at = ((u64)part * TOKENS + b) * matrix.rows + block_row + r;
     if (product.y_bytes == 2)
         ((u16 *)product.y)[at] = narrowed(y);
     else
         ((float *)product.y)[at] = y;
 }
 
-/* BATCH rows of x at a time (more in further blocks) and a tile of STEPS steps of them; GROUPS groups of
- * ROWS rows of W. BLOCKS is how many blocks a multiprocessor is to hold, which bounds registers. */
-#define PALETTE_MATMUL(BATCH, STEPS, GROUPS, ROWS, BLOCKS)                                                     \
-    extern "C" __global__ void __launch_bounds__(SLICES *GROUPS *WARP, BLOCKS) palette_matmul_##BATCH(         \
+/* TOKENS rows of x at a time (more in further thread blocks) and a tile of STRIPS strips of them; GROUPS groups of
+ * ROWS rows of W. BLOCKS is how many thread blocks a multiprocessor is to hold, which bounds registers. */
+#define PALETTE_MATMUL(TOKENS, STRIPS, GROUPS, ROWS, BLOCKS)                                                   \
+    extern "C" __global__ void __launch_bounds__(SLICES *GROUPS *WARP, BLOCKS) palette_matmul_##TOKENS(        \
         const u8 *__restrict__ sm, const u8 *__restrict__ nibbles, const u32 *__restrict__ row_ptr,            \
         const u32 *__restrict__ escapes, u32 number, u32 rows, u32 cols, u32 stride, u32 base,                 \
-        const u16 *__restrict__ x, void *__restrict__ y, u32 batch, u32 y_bytes)                               \
+        const u16 *__restrict__ x, void *__restrict__ y, u32 tokens, u32 y_bytes)                              \
     {                                                                                                          \
-        __shared__ Tile<BATCH, STEPS> tile;                                                                    \
-        __shared__ float partial[SLICES][BATCH][GROUPS * ROWS];                                                \
+        __shared__ Tile<TOKENS, STRIPS> tile;                                                                  \
+        __shared__ float partial[SLICES][TOKENS][GROUPS * ROWS];                                               \
         const Palette matrix = {sm, nibbles, row_ptr, escapes, number, rows, cols, stride, base};              \
-        multiply<BATCH, ROWS, STEPS, GROUPS>(matrix, {x, y, batch, y_bytes}, tile, partial);                   \
+        multiply<TOKENS, ROWS, STRIPS, GROUPS>(matrix, {x, y, tokens, y_bytes}, tile, partial);                \
     }
 
-/* All take 16 rows of W per block, so that bringing x to shared memory costs little. */
+/* All take 16 rows of W per thread block, so that bringing x to shared memory costs little. */
 PALETTE_MATMUL(1, 8, 8, 2, 2)
 PALETTE_MATMUL(2, 8, 8, 2, 2)
 PALETTE_MATMUL(4, 4, 4, 4, 2)

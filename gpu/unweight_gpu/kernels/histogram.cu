@@ -1,10 +1,11 @@
 /* Histograms of a field of words. Counts are exact, so the order of threads and blocks is free. */
 
-#define COUNTERS_LOG2 13u /* of the counters of a block: 32 KiB */
+#define THREADS 256u      /* of a thread block */
+#define COUNTERS_LOG2 13u /* of the counters of a thread block: 32 KiB */
 
-/* The counters of a block. Every bin has several, and neighbouring lanes count in different ones, as
+/* The counters of a thread block. Every bin has several, and neighbouring lanes count in different ones, as
  * atomic additions of a warp to one counter happen one after the other. Bins that do not fit are
- * left to blocks of another blockIdx.y. */
+ * left to thread blocks of another blockIdx.y. */
 struct Counters {
     u32 *counts;
     u32 bins_log2, copies;
@@ -19,11 +20,11 @@ struct Counters {
 };
 
 /* Adds to `bins`, 2^bits counters, how often each value of `field` & `mask` occurs, where `field` is a
- * word of word_bytes (1, 2, 4 or 8) shifted right by `shift`. gridDim.y blocks share the bins. Of
- * blocks of 2^block_log2 pieces, one in 2^skip_log2 is counted, the first one included. */
+ * word of word_bytes (1, 2, 4 or 8) shifted right by `shift`. gridDim.y thread blocks share the bins. Of
+ * runs of 2^run_log2 vectors of 16 bytes, one in 2^skip_log2 is counted, the first one included. */
 extern "C" __global__ void __launch_bounds__(THREADS)
 histogram(const u8 *__restrict__ words, u64 bytes, u32 word_bytes, u32 shift, u32 mask, u32 bits,
-          u32 block_log2, u32 skip_log2, u32 *__restrict__ bins)
+          u32 run_log2, u32 skip_log2, u32 *__restrict__ bins)
 {
     __shared__ u32 counts[1u << COUNTERS_LOG2];
     Counters counters = {counts, bits < COUNTERS_LOG2 ? bits : COUNTERS_LOG2, 1};
@@ -33,23 +34,23 @@ histogram(const u8 *__restrict__ words, u64 bytes, u32 word_bytes, u32 shift, u3
         counts[i] = 0;
     __syncthreads();
 
-    const u64 pieces = bytes / 16, threads = (u64)gridDim.x * THREADS;
+    const u64 vectors = bytes / 16, threads = (u64)gridDim.x * THREADS;
     for (u64 at = (u64)blockIdx.x * THREADS + threadIdx.x;; at += threads) {
-        const u64 block = at >> block_log2;
-        const u64 index = (block << skip_log2 << block_log2) + (at - (block << block_log2));
-        if (index >= pieces)
+        const u64 run = at >> run_log2;
+        const u64 index = (run << skip_log2 << run_log2) + (at - (run << run_log2));
+        if (index >= vectors)
             break;
-        const uint4 piece = ((const uint4 *)words)[index];
-        const u64 low = (u64)piece.y << 32 | piece.x, high = (u64)piece.w << 32 | piece.z;
+        const uint4 vector = ((const uint4 *)words)[index];
+        const u64 low = (u64)vector.y << 32 | vector.x, high = (u64)vector.w << 32 | vector.z;
         for (u32 bit = shift; bit < 64; bit += word_bytes * 8) {
             counters.count((u32)(low >> bit) & mask);
             counters.count((u32)(high >> bit) & mask);
         }
     }
-    const u32 rest = (u32)(bytes % 16) / word_bytes; /* words behind the last whole piece */
-    const bool sampled = (pieces >> block_log2 & ((1u << skip_log2) - 1)) == 0;
+    const u32 rest = (u32)(bytes % 16) / word_bytes; /* words behind the last whole vector */
+    const bool sampled = (vectors >> run_log2 & ((1u << skip_log2) - 1)) == 0;
     if (blockIdx.x == 0 && sampled && threadIdx.x < rest) {
-        const u8 *word = words + pieces * 16 + threadIdx.x * word_bytes;
+        const u8 *word = words + vectors * 16 + threadIdx.x * word_bytes;
         u64 value = 0;
         for (u32 at = 0; at < word_bytes; at++)
             value |= (u64)word[at] << at * 8;

@@ -4,7 +4,7 @@
 #define ALPHABET 256u
 #define SLOTS 4096u
 #define STATE_LOW 65536u
-#define MOST_CLASSES 16
+#define MAX_CONTEXTS 16
 
 /* The sums of the frequencies below every value, and of all: by one warp. False unless that is 4096. */
 template <class Sum> __device__ bool cumulate(const u16 *frequencies, u32 lane, Sum *starts)
@@ -27,8 +27,8 @@ template <class Sum> __device__ bool cumulate(const u16 *frequencies, u32 lane, 
 template <class Sum> __device__ u32 value_of_slot(const Sum *starts, u32 slot)
 {
     u32 value = 0;
-    for (u32 step = ALPHABET / 2; step; step /= 2)
-        value += starts[value + step] <= slot ? step : 0;
+    for (u32 half = ALPHABET / 2; half; half /= 2)
+        value += starts[value + half] <= slot ? half : 0;
     return value;
 }
 
@@ -62,11 +62,11 @@ struct SlotTable {
     }
 };
 
-/* A table per class. 16 tables by slot would fill shared memory, so the value of every sixteenth slot is
- * kept, and the one wanted is rarely more than a step away. */
-struct ClassTables {
-    u16 starts[MOST_CLASSES][ALPHABET + 2];
-    u8 values[MOST_CLASSES][SLOTS / 16];
+/* A table per context. 16 tables by slot would fill shared memory, so the value of every sixteenth slot is
+ * kept, and the one wanted is rarely more than one away. */
+struct ContextTables {
+    u16 starts[MAX_CONTEXTS][ALPHABET + 2];
+    u8 values[MAX_CONTEXTS][SLOTS / 16];
     u32 unsound;
 
     __device__ void build(const u16 *frequencies, u32 tables)
@@ -88,8 +88,8 @@ struct ClassTables {
     __device__ __forceinline__ u32 take(u32 &state, u32 which) const
     {
         const u32 slot = state % SLOTS;
-        const u16 *start = starts[which % MOST_CLASSES];
-        u32 value = values[which % MOST_CLASSES][slot / 16];
+        const u16 *start = starts[which % MAX_CONTEXTS];
+        u32 value = values[which % MAX_CONTEXTS][slot / 16];
         while (value < ALPHABET - 1 && start[value + 1] <= slot)
             value++;
         state = (u32)(start[value + 1] - start[value]) * (state / SLOTS) + slot - start[value];
@@ -98,7 +98,7 @@ struct ClassTables {
 };
 
 __device__ __forceinline__ bool is_usable(const SlotTable &tables) { return tables.is_sound; }
-__device__ __forceinline__ bool is_usable(const ClassTables &tables) { return !tables.unsound; }
+__device__ __forceinline__ bool is_usable(const ContextTables &tables) { return !tables.unsound; }
 
 /* A segment while it is decoded: the state of this lane, and the refill words that are left. */
 struct Reader {
@@ -121,16 +121,16 @@ struct Reader {
     }
 };
 
-/* Four values of this lane, a byte each; `classes` are theirs. A group takes at most 128 words: with
- * fewer left, each step checks that they do. */
+/* Four values of this lane, a byte each; `contexts` are theirs. A group takes at most 128 words: with
+ * fewer left, each round checks that they do. */
 template <class Tables>
-__device__ __forceinline__ u32 four_coded(const Tables &tables, u32 classes, u32 lanes_below, Reader &reader)
+__device__ __forceinline__ u32 four_coded(const Tables &tables, u32 contexts, u32 lanes_below, Reader &reader)
 {
     const bool is_near = reader.end - reader.next < (long long)GROUP;
     u32 values = 0;
 #pragma unroll
     for (u32 i = 0; i < 4; i++) {
-        values |= tables.take(reader.state, classes >> 8 * i & 0xff) << 8 * i;
+        values |= tables.take(reader.state, contexts >> 8 * i & 0xff) << 8 * i;
         const bool needs = reader.state < STATE_LOW;
         const u32 refills = __ballot_sync(ALL_LANES, needs);
         const u32 number = __popc(refills);

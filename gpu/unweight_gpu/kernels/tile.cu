@@ -1,8 +1,8 @@
 /* Rows of activations in shared memory, as gemm.cu multiplies with them. */
 
 #define LANE_WORDS 16u
-#define STEP (WARP * LANE_WORDS)
-#define QUADS (STEP / 4)
+#define STRIP (WARP * LANE_WORDS)
+#define QUADS (STRIP / 4)
 #define LARGEST_SCALED_BASE 128u
 
 __device__ __forceinline__ float widened(u32 word) { return __uint_as_float(word << 16); }
@@ -40,37 +40,37 @@ __device__ __forceinline__ uint4 eight_words(const u16 *from, u32 valid, bool al
     return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
 }
 
-/* A tile of x in shared memory, BATCH rows of STEPS steps. Quad q of a lane in a step lies at
+/* A tile of x in shared memory, TOKENS rows of STRIPS strips. Quad q of a lane in a strip lies at
  * 32 q + (lane ^ 2 q), where neither readers nor writers meet in a bank. */
-template <u32 BATCH, u32 STEPS> struct Tile {
-    float4 quads[BATCH * STEPS * QUADS];
+template <u32 TOKENS, u32 STRIPS> struct Tile {
+    float4 quads[TOKENS * STRIPS * QUADS];
 
-    static __device__ __forceinline__ u32 place(u32 row, u32 step, u32 quad, u32 lane)
+    static __device__ __forceinline__ u32 place(u32 row, u32 strip, u32 quad, u32 lane)
     {
-        return (row * STEPS + step) * QUADS + quad * WARP + (lane ^ 2 * quad);
+        return (row * STRIPS + strip) * QUADS + quad * WARP + (lane ^ 2 * quad);
     }
 
     /* Fills the tile with scaled columns from `first`, and zeros beyond the last; a thread takes eight
      * at a time. True if a value overflows. */
     template <u32 THREADS>
-    __device__ __forceinline__ bool fill(const u16 *x, u32 batch, u32 first, u32 cols, const Scale &scale)
+    __device__ __forceinline__ bool fill(const u16 *x, u32 tokens, u32 first, u32 cols, const Scale &scale)
     {
-        constexpr u32 EIGHTS = STEPS * QUADS / 2;
-        uint4 words[BATCH * EIGHTS / THREADS];
+        constexpr u32 EIGHTS = STRIPS * QUADS / 2;
+        uint4 words[TOKENS * EIGHTS / THREADS];
         u32 overflows = 0;
         each_eight<THREADS>([&](u32 turn, u32 row, u32 at) {
             const u32 column = first + 8 * at;
             words[turn] = make_uint4(0, 0, 0, 0);
-            if (row < batch && column < cols)
+            if (row < tokens && column < cols)
                 words[turn] = eight_words(x + (u64)row * cols + column, cols - column, cols % 8 == 0);
         });
         each_eight<THREADS>([&](u32 turn, u32 row, u32 at) {
             const uint4 eight = words[turn];
             overflows |= scale.overflows(eight.x) | scale.overflows(eight.y) | scale.overflows(eight.z) |
                          scale.overflows(eight.w);
-            const u32 step = at / (QUADS / 2), quad = at % 2 * 2, lane = at % (QUADS / 2) / 2;
-            quads[place(row, step, quad, lane)] = scaled(eight.x, eight.y, scale);
-            quads[place(row, step, quad + 1, lane)] = scaled(eight.z, eight.w, scale);
+            const u32 strip = at / (QUADS / 2), quad = at % 2 * 2, lane = at % (QUADS / 2) / 2;
+            quads[place(row, strip, quad, lane)] = scaled(eight.x, eight.y, scale);
+            quads[place(row, strip, quad + 1, lane)] = scaled(eight.z, eight.w, scale);
         });
         return overflows != 0;
     }
@@ -78,10 +78,10 @@ template <u32 BATCH, u32 STEPS> struct Tile {
     /* Calls `take` with the turn, the row and which eight words of it, for all that this thread fills. */
     template <u32 THREADS, class Take> static __device__ __forceinline__ void each_eight(const Take &take)
     {
-        constexpr u32 EIGHTS = STEPS * QUADS / 2;
-        static_assert(BATCH * EIGHTS % THREADS == 0, "every thread takes as many");
+        constexpr u32 EIGHTS = STRIPS * QUADS / 2;
+        static_assert(TOKENS * EIGHTS % THREADS == 0, "every thread takes as many");
 #pragma unroll
-        for (u32 turn = 0; turn < BATCH * EIGHTS / THREADS; turn++) {
+        for (u32 turn = 0; turn < TOKENS * EIGHTS / THREADS; turn++) {
             const u32 i = turn * THREADS + threadIdx.x;
             take(turn, i / EIGHTS, i % EIGHTS);
         }

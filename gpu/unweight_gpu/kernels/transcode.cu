@@ -41,9 +41,9 @@ struct Transcode {
             !inside(chunk.out, chunk.escape.length, tensor.escape_number))
             return BAD_SEGMENT;
         Symbols source;
-        Classifier classifier;
+        ContextReader context_reader;
         if (!source.open(chunk, tables, has_tables, lane, buffers) ||
-            (tensor.classes && !classifier.open(chunk, tensor, lane, buffers)))
+            (tensor.contexts && !context_reader.open(chunk, tensor, lane, buffers)))
             return BAD_TABLE;
         const u8 *first_escape = buffers.coded + chunk.escape.offset;
         Escapes escapes = {first_escape, chunk.escape.length};
@@ -54,12 +54,12 @@ struct Transcode {
         u32 *nibbles = (u32 *)(buffers.out + tensor.nibbles) + chunk.first / 8;
         for (u32 group = 0; group < count; group += GROUP, place.advance(GROUP)) {
             const u32 at = group + 4 * lane, valid = valid_of(at, count);
-            u32 classes = 0;
-            if (tensor.classes) {
-                classes = classifier.four() & valid;
-                classifier.advance(GROUP);
+            u32 contexts = 0;
+            if (tensor.contexts) {
+                contexts = context_reader.four() & valid;
+                context_reader.advance(GROUP);
             }
-            const u32 symbols = source.four(chunk, tables, classes, at, lane, buffers);
+            const u32 symbols = source.four(chunk, tables, contexts, at, lane, buffers);
             if (source.are_short())
                 return BAD_STATES;
             const u32 escaped = bytes_from(symbols, tensor.limit) & valid;
@@ -100,4 +100,4 @@ struct Transcode {
 };
 
 DECODER(decode_palette, Transcode, SlotTable)
-DECODER(decode_palette_classes, Transcode, ClassTables)
+DECODER(decode_palette_contexts, Transcode, ContextTables)

@@ -7,8 +7,8 @@ __device__ __forceinline__ u32 bytes_from(u32 four, u32 limit)
     return ((low | four) >> 7 & 0x01010101u) * 0xff;
 }
 
-/* The class of each of four neighbouring words, a byte each, by row and column of the first. */
-struct Classifier {
+/* The context of each of four neighbouring words, a byte each, by row and column of the first. */
+struct ContextReader {
     const u8 *row_scales, *column_scales, *context_of_sum;
     u64 row, column, columns, rows;
 
@@ -232,11 +232,11 @@ struct Symbols {
     }
 
     template <class Tables>
-    __device__ __forceinline__ u32 four(const Chunk &chunk, const Tables &tables, u32 classes, u32 at, u32 lane,
+    __device__ __forceinline__ u32 four(const Chunk &chunk, const Tables &tables, u32 contexts, u32 at, u32 lane,
                                         const Buffers &buffers)
     {
         if (is_coded)
-            return four_coded(tables, classes, (1u << lane) - 1, reader);
+            return four_coded(tables, contexts, (1u << lane) - 1, reader);
         return at < chunk.count ? four_values(chunk.symbol, at, buffers) : 0;
     }
 
@@ -252,7 +252,7 @@ __device__ __forceinline__ u32 valid_of(u32 at, u32 count)
 
 __device__ bool parts_are_sound(const Chunk &chunk, const Tensor &tensor, const Buffers &buffers)
 {
-    bool sound = tensor.parts <= MOST_PARTS;
+    bool sound = tensor.parts <= MAX_PARTS;
     for (u32 k = 0; sound && k < tensor.parts; k++)
         sound = chunk.parts[k].kind != CODED && is_sound(chunk.parts[k], chunk.count, buffers);
     return sound;
@@ -271,22 +271,22 @@ __device__ u32 decode_words(const Chunk &chunk, const Tensor &tensor, const Tabl
     if (chunk.escape.length && tensor.limit >> tensor.top_bits == 1u << tensor.exponent_bits)
         return BAD_ESCAPES; /* the window holds every exponent */
     Symbols source;
-    Classifier classifier;
+    ContextReader context_reader;
     if (!source.open(chunk, tables, has_tables, lane, buffers) ||
-        (tensor.classes && !classifier.open(chunk, tensor, lane, buffers)))
+        (tensor.contexts && !context_reader.open(chunk, tensor, lane, buffers)))
         return BAD_TABLE;
     Escapes escapes = {buffers.coded + chunk.escape.offset, chunk.escape.length / size};
     u8 *out = buffers.out + chunk.out;
     u32 beyond = 0;
     for (u32 group = 0; group < count; group += GROUP) {
         const u32 at = group + 4 * lane, valid = valid_of(at, count);
-        u32 classes = 0;
+        u32 contexts = 0;
         u64 exponents;
-        if (tensor.classes) {
-            classes = classifier.four() & valid;
-            classifier.advance(GROUP);
+        if (tensor.contexts) {
+            contexts = context_reader.four() & valid;
+            context_reader.advance(GROUP);
         }
-        const u32 symbols = source.four(chunk, tables, classes, at, lane, buffers);
+        const u32 symbols = source.four(chunk, tables, contexts, at, lane, buffers);
         if (source.are_short())
             return BAD_STATES;
         if (!exponents_of<BYTES>(tensor, symbols, valid, lane, escapes, &exponents, &beyond))
@@ -319,7 +319,7 @@ __device__ void decode_team(const Team *teams, const Chunk *chunks, const Tensor
     const Team team = teams[blockIdx.x];
     const u32 lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const bool has_tables =
-        team.tables && team.tables <= MOST_CLASSES && inside(team.table, team.tables, buffers.tables);
+        team.tables && team.tables <= MAX_CONTEXTS && inside(team.table, team.tables, buffers.tables);
     if (has_tables)
         tables.build(buffers.frequencies + (u64)team.table * ALPHABET, team.tables);
     if (warp >= team.number)
@@ -344,7 +344,7 @@ DECODER(decode_words_1, Words<1>, SlotTable)
 DECODER(decode_words_2, Words<2>, SlotTable)
 DECODER(decode_words_4, Words<4>, SlotTable)
 DECODER(decode_words_8, Words<8>, SlotTable)
-DECODER(decode_classes_1, Words<1>, ClassTables)
-DECODER(decode_classes_2, Words<2>, ClassTables)
-DECODER(decode_classes_4, Words<4>, ClassTables)
-DECODER(decode_classes_8, Words<8>, ClassTables)
+DECODER(decode_contexts_1, Words<1>, ContextTables)
+DECODER(decode_contexts_2, Words<2>, ContextTables)
+DECODER(decode_contexts_4, Words<4>, ContextTables)
+DECODER(decode_contexts_8, Words<8>, ContextTables)

@@ -6,7 +6,7 @@ import numpy as np
 
 from unweight_codecs.errors import IntegrityError, UsageError
 from unweight_gpu import kernels
-from unweight_gpu.checking.comparison import Verifier
+from unweight_gpu.checking.histogram import Histogram
 from unweight_gpu.device.buffers import require_buffer
 from unweight_gpu.device.interface import Array, Device
 from unweight_gpu.palette.format import (
@@ -38,7 +38,7 @@ class PaletteCodec:
     def __init__(self, device: Device) -> None:
         self._device = device
         self._module = device.load(kernels.source("palette"))
-        self._verifier = Verifier(device)
+        self._histogram = Histogram(device)
 
     def encode(
         self, words: Array, base: int | None = None, max_escapes: float = MAX_ESCAPES
@@ -58,7 +58,7 @@ class PaletteCodec:
         if refused := refusal(layout, 0):
             return refused
         if base is None:
-            base = best_base(self._verifier.histogram(words, 7, EXPONENTS.bit_length() - 1))
+            base = best_base(self._histogram.count(words, 7, EXPONENTS.bit_length() - 1))
         check_base(base)
         device = self._device
         planes = layout.arrays(0)

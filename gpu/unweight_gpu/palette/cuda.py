@@ -24,13 +24,13 @@ class CudaBlas:
         self._one, self._zero = np.ones(1, np.float32), np.zeros(1, np.float32)
 
     def matmul(self, words: Array, x: Array, out: Array) -> None:
-        """Write x Wᵀ to ``out``, F32 or BF16 words; W [rows, cols] and x [batch, cols] are BF16.
+        """Write x Wᵀ to ``out``, F32 or BF16 words; W [rows, cols], x [tokens, cols] are BF16.
 
         cuBLAS reads arrays by columns, for which W is its own transpose and the result comes out
         by rows.
         """
         cublas, runtime = self._cupy.cuda.cublas, self._cupy.cuda.runtime
-        (rows, cols), batch = words.shape, x.shape[0]
+        (rows, cols), tokens = words.shape, x.shape[0]
         bf16 = runtime.CUDA_R_16BF
         with self._device:
             cublas.gemmEx(
@@ -38,7 +38,7 @@ class CudaBlas:
                 cublas.CUBLAS_OP_T,
                 cublas.CUBLAS_OP_N,
                 rows,
-                batch,
+                tokens,
                 cols,
                 self._one.ctypes.data,
                 words.data.ptr,

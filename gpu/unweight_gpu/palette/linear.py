@@ -17,14 +17,14 @@ class Blas(Protocol):
     """The library that multiplies plain matrices."""
 
     def matmul(self, words: Array, x: Array, out: Array) -> None:
-        """Write x Wᵀ to ``out``, F32 or BF16 words; W [rows, cols] and x [batch, cols] are BF16."""
+        """Write x Wᵀ to ``out``, F32 or BF16 words; W [rows, cols], x [tokens, cols] are BF16."""
         ...
 
 
 class Chooser(Protocol):
     """Knows which strategy is the fastest."""
 
-    def best(self, layout: Layout, batch: int, held: frozenset[Strategy]) -> Strategy:
+    def best(self, layout: Layout, tokens: int, held: frozenset[Strategy]) -> Strategy:
         """Return the choice among the strategies that a matrix is held for."""
         ...
 
@@ -32,9 +32,9 @@ class Chooser(Protocol):
 class Defaults:
     """The static table of ``strategy.py``."""
 
-    def best(self, layout: Layout, batch: int, held: frozenset[Strategy]) -> Strategy:
+    def best(self, layout: Layout, tokens: int, held: frozenset[Strategy]) -> Strategy:
         """Look the product up in the table."""
-        return default(layout, batch, held)
+        return default(layout, tokens, held)
 
 
 class LinearBackend:
@@ -116,10 +116,10 @@ class PaletteLinear:
         strategy: Strategy | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Return x Wᵀ, [batch, rows] on the device.
+        """Return x Wᵀ, [tokens, rows] on the device.
 
         Args:
-            x: BF16 words, u16 [batch, cols] on the device.
+            x: BF16 words, u16 [tokens, cols] on the device.
             dtype: Of the result, ``F32`` or ``BF16``.
             strategy: How; the backend's choice if None.
             out: Where the result goes, if given.
@@ -127,15 +127,15 @@ class PaletteLinear:
         Raises:
             UsageError: An array does not fit, or the layer is not held for the strategy.
         """
-        batch = require_activations(x, self.layout)
-        out = result_array(self.backend.device, batch, self.layout, dtype, out)
-        if not batch:
+        tokens = require_activations(x, self.layout)
+        out = result_array(self.backend.device, tokens, self.layout, dtype, out)
+        if not tokens:
             return out
         if strategy is None:
-            strategy = self.backend.chooser.best(self.layout, batch, self.held)
-        elif strategy not in usable(batch, self.held):
-            names = ", ".join(usable(batch, self.held))
-            raise UsageError(f"no {strategy} product of {batch} rows here", hint=f"one of {names}")
+            strategy = self.backend.chooser.best(self.layout, tokens, self.held)
+        elif strategy not in usable(tokens, self.held):
+            names = ", ".join(usable(tokens, self.held))
+            raise UsageError(f"no {strategy} product of {tokens} rows here", hint=f"one of {names}")
         if strategy is Strategy.FUSED and self.palette:
             return self.backend.product.multiply(self.palette, x, dtype, out)
         words = self.words

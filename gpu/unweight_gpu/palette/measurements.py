@@ -96,11 +96,11 @@ class MeasuredChooser:
     device: str
     measurements: Measurements
 
-    def best(self, layout: Layout, batch: int, held: frozenset[Strategy]) -> Strategy:
+    def best(self, layout: Layout, tokens: int, held: frozenset[Strategy]) -> Strategy:
         """Return the choice among the strategies that a matrix is held for."""
-        key = key_of(self.device, layout, bucket_of(batch))
+        key = key_of(self.device, layout, bucket_of(tokens))
         seconds = self.measurements.seconds.get(key, {})
-        possible = [s for s in usable(batch, held) if s in seconds]
+        possible = [s for s in usable(tokens, held) if s in seconds]
         if not possible:
-            return default(layout, batch, held)
+            return default(layout, tokens, held)
         return min(possible, key=lambda strategy: seconds[strategy])

@@ -40,7 +40,7 @@ class TuningRow:
 
 @dataclass(frozen=True, slots=True)
 class TuningReport:
-    """What ``tune`` found, in the order of shapes and batches.
+    """What ``tune`` found, in the order of shapes and rows of activations.
 
     Attributes:
         device: Name of the device and its driver.
@@ -65,10 +65,10 @@ def tune(
     device: str,
     file: Path,
 ) -> TuningReport:
-    """Measure every strategy for matrices [rows, cols] and batches, and keep the results.
+    """Measure every strategy for matrices [rows, cols] and rows of activations; keep the results.
 
-    Batches are measured at the size of their bucket. What the file has already is not measured
-    again. Raises UsageError for an empty shape.
+    ``batches``, rows of activations, are measured at the size of their bucket. What the file has
+    already is not measured again. Raises UsageError for an empty shape.
     """
     measurements = Measurements.load(file)
     buckets = sorted({bucket_of(batch) for batch in batches})
@@ -87,10 +87,10 @@ def tune(
     return TuningReport(device, tuple(rows), tuple(measurements.notes))
 
 
-def _row(layout: Layout, batch: int, seconds: Mapping[Strategy, float], cached: bool) -> TuningRow:
+def _row(layout: Layout, tokens: int, seconds: Mapping[Strategy, float], cached: bool) -> TuningRow:
     best = min(seconds, key=lambda strategy: seconds[strategy])
     by_name = {str(strategy): time for strategy, time in seconds.items()}
-    return TuningRow(layout.rows, layout.cols, batch, by_name, str(best), cached)
+    return TuningRow(layout.rows, layout.cols, tokens, by_name, str(best), cached)
 
 
 def _copies(backend: LinearBackend, layout: Layout) -> list[PaletteLinear]:
@@ -104,15 +104,15 @@ def _copies(backend: LinearBackend, layout: Layout) -> list[PaletteLinear]:
     ]
 
 
-def _measure(copies: Sequence[PaletteLinear], batch: int, timer: Timer) -> dict[Strategy, float]:
+def _measure(copies: Sequence[PaletteLinear], tokens: int, timer: Timer) -> dict[Strategy, float]:
     backend, layout = copies[0].backend, copies[0].layout
-    rng = np.random.default_rng(_SEED + batch)
-    values = rng.standard_normal((batch, layout.cols), np.float32)
+    rng = np.random.default_rng(_SEED + tokens)
+    values = rng.standard_normal((tokens, layout.cols), np.float32)
     x = backend.device.array((values.view(np.uint32) >> 16).astype(np.uint16))
-    out = backend.device.empty((batch, layout.rows), np.uint16)
+    out = backend.device.empty((tokens, layout.rows), np.uint16)
     return {
         strategy: statistics.median(timer.samples([_run(c, x, out, strategy) for c in copies]))
-        for strategy in usable(batch, copies[0].held)
+        for strategy in usable(tokens, copies[0].held)
     }
 
 

@@ -39,8 +39,8 @@ def test_palettes_are_measured(streaming: StreamingDevice, layer: Layer) -> None
     words, peer = [trained((24, 128), 0)], NumpyPeer(streaming)
     figures = list(products(streaming, FakeTimer(), peer, words, FUSED, [1, 4]))
     assert [(f.size, f.peer, f.ratio, f.target) for f in figures] == [
-        ("24 x 128, batch 1", "NumPy", 1, FUSED),
-        ("24 x 128, batch 4", "NumPy", 1, None),
+        ("24 x 128, tokens 1", "NumPy", 1, FUSED),
+        ("24 x 128, tokens 4", "NumPy", 1, None),
     ]
     (alone,) = products(streaming, FakeTimer(), None, words, FUSED, [1])
     assert (alone.peer, alone.ratio, alone.met) == ("", None, None)
@@ -49,7 +49,7 @@ def test_palettes_are_measured(streaming: StreamingDevice, layer: Layer) -> None
 def test_a_peer_that_multiplies_otherwise_is_told(streaming: StreamingDevice) -> None:
     words, peer = [trained((24, 128), 0)], NumpyPeer(streaming, 0.1)
     with pytest.raises(IntegrityError, match="NumPy and the fused kernel"):
-        list(products(streaming, FakeTimer(), peer, words, batches=[1]))
+        list(products(streaming, FakeTimer(), peer, words, token_counts=[1]))
 
 
 def test_files_are_measured(streaming: StreamingDevice, layer: Layer, tmp_path: Path) -> None:

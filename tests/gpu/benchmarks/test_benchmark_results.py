@@ -18,7 +18,7 @@ DECODED = Figure("rANS to BF16", "default", Spread(0.9, 0.8, 1.0), "TB/s", targe
 
 
 MULTIPLIED = Figure(
-    "fused product", "batch 1", Spread(6, 5, 7), "us", "torch BF16", Spread(9, 9, 9), FUSED
+    "fused product", "tokens 1", Spread(6, 5, 7), "us", "torch BF16", Spread(9, 9, 9), FUSED
 )
 
 

@@ -15,7 +15,7 @@ from unweight.operations.progress import NoProgress
 from unweight.operations.verify import verify
 from unweight_codecs.accelerators import CodedSpan, Engine, choice, decode_on_host, registry
 from unweight_codecs.errors import IntegrityError, QualityGateError, ResourceError, UsageError
-from unweight_gpu.checking.comparison import Verifier
+from unweight_gpu.checking.buffer_comparison import BufferComparison
 from unweight_gpu.decoding.engine import CudaEngine
 from unweight_gpu.device.interface import StreamingDevice
 
@@ -225,7 +225,7 @@ def test_a_device_that_fails_at_comparing(
     def fails(*_: object) -> None:
         raise ResourceError("the device has too little memory")
 
-    monkeypatch.setattr(Verifier, "first_difference", fails)
+    monkeypatch.setattr(BufferComparison, "first_difference", fails)
     register(Streaming(device))
     notes = list[str]()
     original = LOSSLESS / "floats16.safetensors"

@@ -57,22 +57,22 @@ class FakeTimer:
 # ---- Layers
 
 
-@pytest.mark.parametrize("batch", [1, 3, 16, 40])
-def test_all_ways_agree(backend: LinearBackend, batch: int) -> None:
+@pytest.mark.parametrize("tokens", [1, 3, 16, 40])
+def test_all_ways_agree(backend: LinearBackend, tokens: int) -> None:
     words = gaussian(24, 600)
     words[3, 5] = 0x4321  # an escape
-    x = narrowed(np.random.default_rng(2).standard_normal((batch, 600)))
+    x = narrowed(np.random.default_rng(2).standard_normal((tokens, 600)))
     layer = backend.linear(backend.device.array(words), keep_words=True)
     exact = widened(x).astype(np.float64) @ widened(words).astype(np.float64).T
     size = np.abs(widened(x)).astype(np.float64) @ np.abs(widened(words)).astype(np.float64).T
-    for strategy in usable(batch, layer.held):
+    for strategy in usable(tokens, layer.held):
         given = backend.device.array(x)
         full = backend.device.to_host(layer.matmul(given, strategy=strategy))
         assert (np.abs(full - exact) <= size * 2.0**-16).all()
         half = backend.device.to_host(layer.matmul(given, "BF16", strategy=strategy))
         assert (np.abs(widened(half) - exact) <= size * 2.0**-16 + np.abs(exact) * 2.0**-8).all()
     chosen = backend.device.to_host(layer.matmul(backend.device.array(x)))
-    assert chosen.shape == (batch, 24)
+    assert chosen.shape == (tokens, 24)
 
 
 def test_expanded_words_are_the_weights(backend: LinearBackend) -> None:
@@ -128,12 +128,12 @@ def test_every_batch_has_a_bucket() -> None:
     assert list(BUCKETS) == sorted(BUCKETS)
 
 
-@pytest.mark.parametrize("batch", [1, 8, 9, 16, 17, 100_000])
+@pytest.mark.parametrize("tokens", [1, 8, 9, 16, 17, 100_000])
 @pytest.mark.parametrize("shape", [(1, 1), (1024, 1024), (14336, 4096)])
-def test_the_table_has_a_choice_for_everything(shape: tuple[int, int], batch: int) -> None:
+def test_the_table_has_a_choice_for_everything(shape: tuple[int, int], tokens: int) -> None:
     layout = Layout(*shape)
     for held in (ALL, PALETTE, WORDS):
-        assert default(layout, batch, held) in usable(batch, held)
+        assert default(layout, tokens, held) in usable(tokens, held)
 
 
 def test_defaults() -> None:
@@ -173,7 +173,7 @@ def test_tuning_measures_once(backend: LinearBackend, tmp_path: Path) -> None:
     assert report.device == DEVICE
     assert {(row.rows, row.columns) for row in report.rows} == {(8, 64), (16, 32)}
     found = [(row.rows, row.batch, row.cached) for row in report.rows]
-    assert found == [(rows, batch, False) for rows in (8, 16) for batch in (1, 4, 32)]
+    assert found == [(rows, tokens, False) for rows in (8, 16) for tokens in (1, 4, 32)]
     assert [len(row.seconds) for row in report.rows] == [3, 3, 2] * 2
     assert report.rows[0].best == Strategy.FUSED
     assert timer.calls == 16
@@ -223,8 +223,8 @@ def test_other_kernels_are_measured_anew(put_version: PutVersion, tmp_path: Path
 def test_choices_read_the_kernels_once(put_version: PutVersion, tmp_path: Path) -> None:
     read = put_version("first")
     chooser = MeasuredChooser(DEVICE, Measurements(tmp_path / "none"))
-    for batch in range(1, 9):
-        chooser.best(Layout(8, 64), batch, ALL)
+    for tokens in range(1, 9):
+        chooser.best(Layout(8, 64), tokens, ALL)
     assert sorted(read) == ["gemm", "palette"]
 
 

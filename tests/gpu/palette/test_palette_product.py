@@ -1,4 +1,4 @@
-"""Products of palettes: the very bits of the documented order of sums, at every base and batch."""
+"""Products of palettes: the very bits of the documented order of sums, at every base and size."""
 
 import numpy as np
 import pytest
@@ -31,8 +31,8 @@ def kernels(seeded: Seeded) -> PaletteProduct:
     return PaletteProduct(seeded)
 
 
-def activations(batch: int, cols: int, seed: int = 1) -> Words:
-    return narrowed(np.random.default_rng(seed).standard_normal((batch, cols)))
+def activations(tokens: int, cols: int, seed: int = 1) -> Words:
+    return narrowed(np.random.default_rng(seed).standard_normal((tokens, cols)))
 
 
 def finite(rows: int, cols: int) -> Words:
@@ -53,12 +53,12 @@ def multiply(seeded: Seeded, kernels: PaletteProduct, palette: Palette, x: Words
     return result
 
 
-@pytest.mark.parametrize("batch", [1, 2, 3, 8, 13])
+@pytest.mark.parametrize("tokens", [1, 2, 3, 8, 13])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_bit_is_that_of_the_model(
-    seeded: Seeded, kernels: PaletteProduct, shape: tuple[int, int], batch: int
+    seeded: Seeded, kernels: PaletteProduct, shape: tuple[int, int], tokens: int
 ) -> None:
-    words, x = finite(*shape), activations(batch, shape[1])
+    words, x = finite(*shape), activations(tokens, shape[1])
     palette = encoded(words)
     found = multiply(seeded, kernels, palette, x)
     assert_same(found, palette_model.product(palette, x))
@@ -79,8 +79,8 @@ def test_the_model_computes_products(seeded: Seeded, kernels: PaletteProduct) ->
 def test_a_row_is_the_same_in_every_batch(seeded: Seeded, kernels: PaletteProduct) -> None:
     palette, x = encoded(finite(19, 1500)), activations(16, 1500)
     alone = np.concatenate([multiply(seeded, kernels, palette, row[None]) for row in x])
-    for batch in range(2, 17):
-        assert_same(multiply(seeded, kernels, palette, x[:batch]), alone[:batch])
+    for tokens in range(2, 17):
+        assert_same(multiply(seeded, kernels, palette, x[:tokens]), alone[:tokens])
 
 
 @pytest.mark.parametrize("base", [1, 2, 64, 127, 128, 129, 200, MAX_BASE])
@@ -111,9 +111,11 @@ def test_one_large_activation_changes_nothing_else(seeded: Seeded, kernels: Pale
     assert np.isfinite(found[[0, 2]]).all()
 
 
-@pytest.mark.parametrize("batch", [1, 4, 9])
-def test_infinity_and_nan_come_through(seeded: Seeded, kernels: PaletteProduct, batch: int) -> None:
-    words, x = gaussian(12, 600), activations(batch, 600)
+@pytest.mark.parametrize("tokens", [1, 4, 9])
+def test_infinity_and_nan_come_through(
+    seeded: Seeded, kernels: PaletteProduct, tokens: int
+) -> None:
+    words, x = gaussian(12, 600), activations(tokens, 600)
     words[1, 5], words[2, 599], words[3, 100] = INFINITY, 0x8000 | INFINITY, NAN
     words[4, 7], words[4, 8] = INFINITY, 0xFF80  # infinities of both signs
     words[5, 50] = 0x7E00  # an escape that is finite
@@ -164,12 +166,12 @@ def test_a_broken_list_gives_nan_and_stays_inside(seeded: Seeded, kernels: Palet
     for cols in (40, 37):
         good, x = encoded(finite(6, cols)), activations(3, cols)
         x[1, 3] = INFINITY  # searches the lists, too
-        for batch in (1, 3):
+        for tokens in (1, 3):
             row_ptr, escapes = good.row_ptr.copy(), good.escapes.copy()
             row_ptr[3] = rng.integers(escapes.size + 1, 1 << 32)
             escapes[int(row_ptr[1]) - 1] |= 0xFFFF  # the last of row 0
             broken = on_device(seeded, good, row_ptr=row_ptr, escapes=escapes)
-            found = seeded.to_host(kernels.multiply(broken, seeded.array(x[:batch])))
+            found = seeded.to_host(kernels.multiply(broken, seeded.array(x[:tokens])))
             assert np.isnan(found[0, [0, 2, 3]]).all()
             assert np.isfinite(found[0, [1, 4, 5]]).all()
         for _ in range(6):

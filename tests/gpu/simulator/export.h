@@ -61,6 +61,6 @@ inline unsigned first_of(unsigned first = MAX_THREADS, ...) { return first; }
     extern "C" __attribute__((visibility("default"))) const char* name##__signature() {            \
         return cuda_on_cpu::Kernel<&name>::signature();                                            \
     }                                                                                              \
-    extern "C" __attribute__((visibility("default"))) unsigned name##__most_threads() {            \
+    extern "C" __attribute__((visibility("default"))) unsigned name##__max_threads() {            \
         return cuda_on_cpu::first_of(__VA_ARGS__);                                                 \
     }

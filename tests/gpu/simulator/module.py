@@ -16,8 +16,8 @@ from tests.gpu.simulator.errors import KernelFault, LaunchError
 from tests.gpu.simulator.parameters import Held, Parameter
 
 SHARED_LIMIT: Final = 48 << 10  # bytes of a block, unless a kernel asks for more
-_MOST_BLOCKS: Final = (2**31 - 1, 65535, 65535)
-_MOST_THREADS: Final = (1024, 1024, 64)
+_MAX_BLOCKS: Final = (2**31 - 1, 65535, 65535)
+_MAX_THREADS: Final = (1024, 1024, 64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Function:
         signature = getattr(library, f"{name}__signature")
         signature.restype = ctypes.c_char_p
         self._parameters = [Parameter.parse(text) for text in signature().decode().split()]
-        self._most_threads = int(getattr(library, f"{name}__most_threads")())
+        self._max_threads = int(getattr(library, f"{name}__max_threads")())
         # The process that runs the kernel writes it.
         shared = memory.empty(ctypes.sizeof(_Report), np.uint8, 8)
         self._report = _Report.from_buffer(shared.data)
@@ -98,11 +98,11 @@ class Function:
             LaunchError: Something does not fit the kernel or the device; nothing has run.
             KernelFault: The kernel did what is not allowed.
         """
-        blocks = self._extent("grid", grid, _MOST_BLOCKS)
-        threads = self._extent("block", block, _MOST_THREADS)
-        if math.prod(block) > self._most_threads:
+        blocks = self._extent("grid", grid, _MAX_BLOCKS)
+        threads = self._extent("block", block, _MAX_THREADS)
+        if math.prod(block) > self._max_threads:
             given = f"{math.prod(block)} threads in a block"
-            raise LaunchError(f"{self.name}: {given}, at most {self._most_threads}")
+            raise LaunchError(f"{self.name}: {given}, at most {self._max_threads}")
         limit = self._shared_limit(shared_mem)
         values = self._values(args)
         buffers = self._buffers(args)

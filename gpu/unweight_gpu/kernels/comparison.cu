@@ -1,18 +1,18 @@
-/* Verification: whether two buffers are equal, and how far apart their words are.
+/* Comparison: whether two buffers are equal, and how far apart their words are.
  *
- * Buffers are read in pieces of 16 bytes and must start at a multiple of 16. The number of blocks in
- * a launch changes no result: sums of floats are formed in a fixed order. */
+ * Buffers are read in vectors of 16 bytes and must start at a multiple of 16. The number of thread blocks
+ * in a launch changes no result: sums of floats are formed in a fixed order. */
 
-#define THREADS 256u  /* of a block, in all kernels of this module */
-#define SEGMENT 4096u /* pieces that one block of `squared_error` sums up */
+#define THREADS 256u /* of a thread block, in all kernels of this module */
+#define SHARE 4096u  /* vectors that one thread block of `squared_error` sums up */
 #define NONE (~(u64)0)
 
 /* Lowers `first`, ~0 at the start, to the offset of the first byte that differs. */
 extern "C" __global__ void __launch_bounds__(THREADS)
 first_difference(const u8 *__restrict__ left, const u8 *__restrict__ right, u64 bytes, u64 *first)
 {
-    const u64 pieces = bytes / 16, threads = (u64)gridDim.x * THREADS;
-    for (u64 index = (u64)blockIdx.x * THREADS + threadIdx.x; index < pieces; index += threads) {
+    const u64 vectors = bytes / 16, threads = (u64)gridDim.x * THREADS;
+    for (u64 index = (u64)blockIdx.x * THREADS + threadIdx.x; index < vectors; index += threads) {
         const uint4 one = ((const uint4 *)left)[index], two = ((const uint4 *)right)[index];
         const u32 changed[4] = {one.x ^ two.x, one.y ^ two.y, one.z ^ two.z, one.w ^ two.w};
         if (!(changed[0] | changed[1] | changed[2] | changed[3]))
@@ -24,7 +24,7 @@ first_difference(const u8 *__restrict__ left, const u8 *__restrict__ right, u64 
         atomicMin(first, index * 16 + at);
         break; /* what follows lies behind it */
     }
-    const u64 rest = pieces * 16 + threadIdx.x;
+    const u64 rest = vectors * 16 + threadIdx.x;
     if (blockIdx.x == 0 && rest < bytes && left[rest] != right[rest])
         atomicMin(first, rest);
 }
@@ -92,7 +92,7 @@ __device__ __forceinline__ void set_aside(Errors &sums, u32 &before, u32 &after,
 }
 
 template <typename Format>
-__device__ __forceinline__ void add_piece(Errors &sums, const uint4 &before, const uint4 &after, u64 index)
+__device__ __forceinline__ void add_vector(Errors &sums, const uint4 &before, const uint4 &after, u64 index)
 {
     u32 befores[4] = {before.x, before.y, before.z, before.w};
     u32 afters[4] = {after.x, after.y, after.z, after.w};
@@ -119,7 +119,7 @@ __device__ __forceinline__ void add_piece(Errors &sums, const uint4 &before, con
     }
 }
 
-/* The bytes behind the last whole piece, and zeros, which add nothing to any sum. */
+/* The bytes behind the last whole vector, and zeros, which add nothing to any sum. */
 __device__ __forceinline__ uint4 rest_of(const u8 *buffer, u64 bytes)
 {
     const u8 *rest = buffer + bytes / 16 * 16;
@@ -132,7 +132,7 @@ __device__ __forceinline__ uint4 rest_of(const u8 *buffer, u64 bytes)
 }
 
 /* Sums those of all threads, of t and t + 128 first, and writes the result. */
-__device__ __forceinline__ void sum_block(const Errors &sums, Errors *of_threads, Errors *result)
+__device__ __forceinline__ void sum_threads(const Errors &sums, Errors *of_threads, Errors *result)
 {
     of_threads[threadIdx.x] = sums;
     for (u32 half = THREADS / 2; half > 0; half /= 2) {
@@ -145,25 +145,25 @@ __device__ __forceinline__ void sum_block(const Errors &sums, Errors *of_threads
 }
 
 template <typename Format>
-__device__ __forceinline__ void sum_segment(const u8 *original, const u8 *decoded, u64 bytes,
+__device__ __forceinline__ void sum_share(const u8 *original, const u8 *decoded, u64 bytes,
                                             Errors *of_threads, Errors *partial)
 {
     Errors sums = no_errors();
-    const u64 pieces = bytes / 16, start = (u64)blockIdx.x * SEGMENT;
-    for (u64 index = start + threadIdx.x; index < pieces && index < start + SEGMENT; index += THREADS)
-        add_piece<Format>(sums, ((const uint4 *)original)[index], ((const uint4 *)decoded)[index], index);
-    if (bytes % 16 && pieces / SEGMENT == blockIdx.x && pieces % THREADS == threadIdx.x)
-        add_piece<Format>(sums, rest_of(original, bytes), rest_of(decoded, bytes), pieces);
-    sum_block(sums, of_threads, &partial[blockIdx.x]);
+    const u64 vectors = bytes / 16, start = (u64)blockIdx.x * SHARE;
+    for (u64 index = start + threadIdx.x; index < vectors && index < start + SHARE; index += THREADS)
+        add_vector<Format>(sums, ((const uint4 *)original)[index], ((const uint4 *)decoded)[index], index);
+    if (bytes % 16 && vectors / SHARE == blockIdx.x && vectors % THREADS == threadIdx.x)
+        add_vector<Format>(sums, rest_of(original, bytes), rest_of(decoded, bytes), vectors);
+    sum_threads(sums, of_threads, &partial[blockIdx.x]);
 }
 
-/* One block per SEGMENT pieces; `partial` has room for one result of each. */
+/* One thread block per SHARE vectors; `partial` has room for one result of each. */
 extern "C" __global__ void __launch_bounds__(THREADS)
 squared_error_bf16(const u8 *__restrict__ original, const u8 *__restrict__ decoded, u64 bytes,
                    Errors *__restrict__ partial)
 {
     __shared__ Errors of_threads[THREADS];
-    sum_segment<Bf16>(original, decoded, bytes, of_threads, partial);
+    sum_share<Bf16>(original, decoded, bytes, of_threads, partial);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -171,7 +171,7 @@ squared_error_f16(const u8 *__restrict__ original, const u8 *__restrict__ decode
                   Errors *__restrict__ partial)
 {
     __shared__ Errors of_threads[THREADS];
-    sum_segment<F16>(original, decoded, bytes, of_threads, partial);
+    sum_share<F16>(original, decoded, bytes, of_threads, partial);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -179,10 +179,10 @@ squared_error_f32(const u8 *__restrict__ original, const u8 *__restrict__ decode
                   Errors *__restrict__ partial)
 {
     __shared__ Errors of_threads[THREADS];
-    sum_segment<F32>(original, decoded, bytes, of_threads, partial);
+    sum_share<F32>(original, decoded, bytes, of_threads, partial);
 }
 
-/* Sums `count` partial results; a single block. */
+/* Sums `count` partial results; a single thread block. */
 extern "C" __global__ void __launch_bounds__(THREADS)
 total_error(const Errors *__restrict__ partial, u64 count, Errors *__restrict__ total)
 {
@@ -190,5 +190,5 @@ total_error(const Errors *__restrict__ partial, u64 count, Errors *__restrict__ 
     Errors sums = no_errors();
     for (u64 index = threadIdx.x; index < count; index += THREADS)
         add_errors(sums, partial[index]);
-    sum_block(sums, of_threads, total);
+    sum_threads(sums, of_threads, total);
 }

@@ -1,4 +1,4 @@
-"""The verification kernels: exact results under every schedule, and no step beyond a buffer."""
+"""Comparing buffers: exact results under every schedule, and no step beyond a buffer."""
 
 from typing import Any
 
@@ -11,12 +11,11 @@ from tests.gpu.support.seeded import SEEDS, Seeded
 from unweight_codecs.bounded.float_words import FLOATS, values_of
 from unweight_codecs.bounded.levels import squared_error
 from unweight_codecs.errors import IntegrityError, UsageError
-from unweight_codecs.kernels.reference import ReferenceKernels
 from unweight_gpu import kernels
-from unweight_gpu.checking.comparison import Verifier
+from unweight_gpu.checking.buffer_comparison import BufferComparison
 
 Bytes = NDArray[np.uint8]
-SEGMENT = 64 << 10  # bytes that a block of threads sums up
+SHARE = 64 << 10  # bytes that a thread block sums up
 WORD = {"BF16": "<u2", "F16": "<u2", "F32": "<u4"}
 INFINITY = {"BF16": 0x7F80, "F16": 0x7C00, "F32": 0x7F800000}
 
@@ -34,9 +33,9 @@ def unseeded(device: Device) -> Seeded:
 
 
 @pytest.fixture
-def verifier(seeded: Seeded) -> Verifier:
+def compare(seeded: Seeded) -> BufferComparison:
     """Return the kernels under test."""
-    return Verifier(seeded)
+    return BufferComparison(seeded)
 
 
 def random_bytes(count: int, seed: int = 0) -> Bytes:
@@ -54,34 +53,34 @@ def random_words(count: int, dtype: str, seed: int = 0) -> Bytes:
 
 
 @pytest.mark.parametrize("size", [1, 15, 16, 17, 31, 4096, 100_003])
-def test_first_difference(seeded: Seeded, verifier: Verifier, size: int) -> None:
+def test_first_difference(seeded: Seeded, compare: BufferComparison, size: int) -> None:
     data = random_bytes(size)
     left = seeded.array(data)
-    assert verifier.first_difference(left, seeded.array(data)) is None
+    assert compare.first_difference(left, seeded.array(data)) is None
     for at in {0, size // 3, size // 2, size - 1}:
         for value in (0x01, 0x80):
             changed = data.copy()
             changed[at] ^= value
             changed[at + 1 :: 3] ^= 0xFF  # later ones do not matter
-            assert verifier.first_difference(left, seeded.array(changed)) == at
+            assert compare.first_difference(left, seeded.array(changed)) == at
 
 
-def test_first_difference_of_many_threads(seeded: Seeded, verifier: Verifier) -> None:
+def test_first_difference_of_many_threads(seeded: Seeded, compare: BufferComparison) -> None:
     data = random_bytes((9 << 20) + 5)  # more than all threads of a launch take at once
     changed = data.copy()
     changed[(8 << 20) + 7 :] ^= 1
     left = seeded.array(data)
-    assert verifier.first_difference(left, seeded.array(changed)) == (8 << 20) + 7
-    assert verifier.first_difference(left, seeded.array(data)) is None
+    assert compare.first_difference(left, seeded.array(changed)) == (8 << 20) + 7
+    assert compare.first_difference(left, seeded.array(data)) is None
 
 
-def test_nothing_behind_a_buffer_is_compared(seeded: Seeded, verifier: Verifier) -> None:
+def test_nothing_behind_a_buffer_is_compared(seeded: Seeded, compare: BufferComparison) -> None:
     left, right = (seeded.array(np.full(64, value, np.uint8)) for value in (1, 2))
     for array in (left, right):
         array[:37] = 5
-    assert verifier.first_difference(left[:37], right[:37]) is None
-    assert verifier.first_difference(left[:38], right[:38]) == 37
-    assert verifier.first_difference(left[:0], right[:0]) is None
+    assert compare.first_difference(left[:37], right[:37]) is None
+    assert compare.first_difference(left[:38], right[:38]) == 37
+    assert compare.first_difference(left[:0], right[:0]) is None
 
 
 # ---- Errors
@@ -114,12 +113,12 @@ def by_halves(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     return sums[:, 0]
 
 
-@pytest.mark.parametrize("size", [4, 12, 16, 20, 1000, SEGMENT, SEGMENT + 4, 3 * SEGMENT + 1236])
+@pytest.mark.parametrize("size", [4, 12, 16, 20, 1000, SHARE, SHARE + 4, 3 * SHARE + 1236])
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_squared_error(seeded: Seeded, verifier: Verifier, dtype: str, size: int) -> None:
+def test_squared_error(seeded: Seeded, compare: BufferComparison, dtype: str, size: int) -> None:
     count = size // np.dtype(WORD[dtype]).itemsize
     original, decoded = random_words(count, dtype), random_words(count, dtype, 1)
-    found = verifier.squared_error(seeded.array(original), seeded.array(decoded), dtype)
+    found = compare.squared_error(seeded.array(original), seeded.array(decoded), dtype)
     before, after = (values_of(words, dtype).astype(np.float64) for words in (original, decoded))
     error = after - before
     per_piece = 16 // np.dtype(WORD[dtype]).itemsize
@@ -129,19 +128,19 @@ def test_squared_error(seeded: Seeded, verifier: Verifier, dtype: str, size: int
 
 
 @pytest.mark.parametrize("dtype", ["BF16", "F16"])
-def test_every_word(seeded: Seeded, verifier: Verifier, dtype: str) -> None:
+def test_every_word(seeded: Seeded, compare: BufferComparison, dtype: str) -> None:
     words = np.arange(1 << 16, dtype="<u2")
     finite = (words & INFINITY[dtype]) != INFINITY[dtype]
     decoded = np.where(finite, words ^ 0x8001, words).view(np.uint8)
     original = words.view(np.uint8)
-    found = verifier.squared_error(seeded.array(original), seeded.array(decoded), dtype)
+    found = compare.squared_error(seeded.array(original), seeded.array(decoded), dtype)
     assert found == pytest.approx(squared_error(original, decoded, dtype), rel=1e-12)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_every_exponent(unseeded: Seeded, dtype: str) -> None:
     """A word alone in its buffer shows whether it became the right number."""
-    verifier = Verifier(unseeded)
+    compare = BufferComparison(unseeded)
     bits = np.dtype(WORD[dtype]).itemsize * 8
     ones = np.arange(1, bits - 1)
     words = np.concatenate([[0, 1 << bits - 1], 1 << ones, (1 << ones) - 1]).astype(WORD[dtype])
@@ -149,13 +148,13 @@ def test_every_exponent(unseeded: Seeded, dtype: str) -> None:
     for word in words:
         original, decoded = (np.array([w], WORD[dtype]).view(np.uint8) for w in (word, 0))
         expected = abs(float(values_of(original, dtype)[0]))
-        found = verifier.squared_error(unseeded.array(original), unseeded.array(decoded), dtype)
+        found = compare.squared_error(unseeded.array(original), unseeded.array(decoded), dtype)
         assert found == (expected**2, expected**2, expected)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_words_that_are_not_finite(seeded: Seeded, verifier: Verifier, dtype: str) -> None:
-    count = 3 * SEGMENT // 4
+def test_words_that_are_not_finite(seeded: Seeded, compare: BufferComparison, dtype: str) -> None:
+    count = 3 * SHARE // 4
     original, decoded = random_words(count, dtype), random_words(count, dtype, 1)
     words, others = original.view(WORD[dtype]), decoded.view(WORD[dtype])
     sign = words.dtype.type(1 << words.itemsize * 8 - 1)
@@ -163,31 +162,33 @@ def test_words_that_are_not_finite(seeded: Seeded, verifier: Verifier, dtype: st
     for at, word in ((5, infinity), (count // 2, infinity | sign), (count - 1, infinity | 1)):
         words[at] = others[at] = word
     left = seeded.array(original)
-    found = verifier.squared_error(left, seeded.array(decoded), dtype)
+    found = compare.squared_error(left, seeded.array(decoded), dtype)
     assert found == pytest.approx(squared_error(original, decoded, dtype), rel=1e-12)
     for at in (count - 1, count // 2, 5):  # from last to first: the first is named
         others[at] ^= sign
         with pytest.raises(IntegrityError, match=f"^weight {at} is not finite"):
-            verifier.squared_error(left, seeded.array(decoded), dtype)
+            compare.squared_error(left, seeded.array(decoded), dtype)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_finite_words_that_became_others(seeded: Seeded, verifier: Verifier, dtype: str) -> None:
+def test_finite_words_that_became_others(
+    seeded: Seeded, compare: BufferComparison, dtype: str
+) -> None:
     original = random_words(1000, dtype)
     decoded = original.copy()
     left = seeded.array(original)
     decoded.view(WORD[dtype])[700] = INFINITY[dtype]
-    found = verifier.squared_error(left, seeded.array(decoded), dtype)
+    found = compare.squared_error(left, seeded.array(decoded), dtype)
     assert found[1:] == (np.inf, np.inf)
     decoded.view(WORD[dtype])[300] = INFINITY[dtype] | 1
-    found = verifier.squared_error(left, seeded.array(decoded), dtype)
+    found = compare.squared_error(left, seeded.array(decoded), dtype)
     assert np.isnan(found[1:]).all()
     assert np.isfinite(found[0])
 
 
-def test_no_words(seeded: Seeded, verifier: Verifier) -> None:
+def test_no_words(seeded: Seeded, compare: BufferComparison) -> None:
     none = seeded.array(np.zeros(0, np.uint8))
-    assert verifier.squared_error(none, none, "F32") == (0, 0, 0)
+    assert compare.squared_error(none, none, "F32") == (0, 0, 0)
 
 
 def test_total_of_many_partial_results(seeded: Seeded) -> None:
@@ -198,7 +199,7 @@ def test_total_of_many_partial_results(seeded: Seeded) -> None:
     partial = np.empty((1000, 4), np.uint64)
     partial[:, :2], partial[:, 2], partial[:, 3] = sums.view("u8"), largest.view("u8"), broken
     total = seeded.empty(32, np.uint8)
-    kernel = seeded.load(kernels.source("verify")).get_function("total_error")
+    kernel = seeded.load(kernels.source("comparison")).get_function("total_error")
     kernel((1,), (256,), (seeded.array(partial.view(np.uint8)), np.uint64(1000), total))
     found = seeded.to_host(total).view(np.uint64)
     expected = [by_halves(total_in_order(column)[None])[0] for column in sums.T]
@@ -206,38 +207,11 @@ def test_total_of_many_partial_results(seeded: Seeded) -> None:
     assert found[3] == broken.min()
 
 
-# ---- Histograms
-
-FIELDS = [(0, 1), (0, 4), (0, 8), (3, 5), (7, 8), (10, 6), (20, 11), (31, 13), (52, 11), (49, 14)]
-CASES = [(size, shift, bits) for size in (1, 2, 4, 8) for shift, bits in FIELDS if shift < 8 * size]
-
-
-@pytest.mark.parametrize(("size", "shift", "bits"), CASES)
-def test_histogram(seeded: Seeded, verifier: Verifier, size: int, shift: int, bits: int) -> None:
-    for count in (0, 1, 16 // size, 16 // size + 1, 5003):
-        words = random_bytes(count * size, count).view(f"<u{size}")
-        for block in (0, 16, 64):
-            found = verifier.histogram(seeded.array(words), shift, bits, block)
-            expected = ReferenceKernels().histogram(words, shift, bits, block)
-            assert found.dtype == np.uint32
-            assert np.array_equal(found, expected)
-
-
-def test_histogram_of_many_threads(unseeded: Seeded) -> None:
-    """Few values, which many threads count at once, and more words than a launch takes at once."""
-    random = np.random.default_rng(0)
-    words = (random.standard_normal((9 << 20) // 4) * 0.02).astype(np.float32).view("<u4")
-    array, verifier = unseeded.array(words), Verifier(unseeded)
-    for shift, bits, block in ((23, 8, 0), (20, 11, 4096), (31, 1, 0)):
-        found = verifier.histogram(array, shift, bits, block)
-        assert np.array_equal(found, ReferenceKernels().histogram(words, shift, bits, block))
-
-
 # ---- What is refused before a launch
 
 
 def test_buffers_that_cannot_be_compared(unseeded: Seeded) -> None:
-    verifier = Verifier(unseeded)
+    compare = BufferComparison(unseeded)
     data = unseeded.array(random_bytes(64))
     matrix = data.reshape(8, 8)
     cases: tuple[tuple[Any, Any, str], ...] = (
@@ -248,9 +222,9 @@ def test_buffers_that_cannot_be_compared(unseeded: Seeded) -> None:
     )
     for left, right, message in cases:
         with pytest.raises(UsageError, match=message):
-            verifier.first_difference(left, right)
+            compare.first_difference(left, right)
         with pytest.raises(UsageError, match=message):
-            verifier.squared_error(left, right, "BF16")
+            compare.squared_error(left, right, "BF16")
 
 
 @pytest.mark.parametrize(
@@ -265,31 +239,4 @@ def test_buffers_that_cannot_be_compared(unseeded: Seeded) -> None:
 def test_words_without_an_error(unseeded: Seeded, size: int, dtype: str, message: str) -> None:
     data = unseeded.array(random_bytes(size))
     with pytest.raises(UsageError, match=message):
-        Verifier(unseeded).squared_error(data, data, dtype)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "shift", "bits", "block"),
-    [
-        ("<u2", 16, 1, 0),
-        ("<u2", -1, 1, 0),
-        ("<u2", 0, 15, 0),
-        ("<u2", 0, 0, 0),
-        ("<u2", 0, 8, 4),  # 8 bytes
-        ("<u2", 0, 8, 24),
-        ("<u2", 0, 8, -16),
-        ("<c16", 0, 8, 0),
-    ],
-)
-def test_histograms_that_are_not_defined(
-    unseeded: Seeded, dtype: str, shift: int, bits: int, block: int
-) -> None:
-    words = unseeded.array(np.zeros(64, dtype))
-    with pytest.raises(UsageError, match=r"^no histogram of"):
-        Verifier(unseeded).histogram(words, shift, bits, block)
-
-
-def test_histogram_of_misaligned_words(unseeded: Seeded) -> None:
-    words = unseeded.array(np.zeros(64, "<u2"))
-    with pytest.raises(UsageError, match="must begin at a multiple of 16"):
-        Verifier(unseeded).histogram(words[1:], 0, 8)
+        BufferComparison(unseeded).squared_error(data, data, dtype)
