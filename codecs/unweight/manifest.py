@@ -131,7 +131,6 @@ class Manifest:
         tensors = {entry.spec.name: entry.spec for entry in self.source.tensors}
         stored = [t.spec.name for t in self.source.tensors if t.spec.name not in self.coded]
         document: dict[str, Any] = {
-            "epsilon": self.epsilon or 0,
             "features": [FEATURE_BOUNDED] if self.epsilon else [],
             "format": list(self.format),
             "generator": self.generator,
@@ -162,6 +161,8 @@ class Manifest:
             source["header_packed"] = len(self.packed_header)
         if self.restored_sha256:
             source["restored_sha256"] = self.restored_sha256
+        if self.epsilon:
+            document["epsilon"] = self.epsilon
         if self.padding:
             source["padding"] = _base64(zstd.compress(self.padding))
         return json.dumps(document, sort_keys=True, separators=(",", ":"))
@@ -212,8 +213,8 @@ def _check_version(document: Mapping[str, Any]) -> None:
             f"the file, written by {generator}, uses {quoted(unknown)}, unknown to {GENERATOR}",
             hint="upgrade unweight",
         )
-    epsilon = document.get("epsilon")
-    if type(epsilon) not in (int, float):  # not isinstance: false is no number
+    epsilon = document.get("epsilon", 0)
+    if type(epsilon) not in (int, float):  # not isinstance: false is an int to that
         raise IntegrityError(f"the manifest's epsilon is not a number but {quoted(epsilon)}")
     mode = document.get("mode")
     if not isinstance(mode, str):
@@ -269,7 +270,8 @@ def _parse(document: Mapping[str, Any], packed_header: bytes, header_limit: int)
         (major, minor),
         _match(_SHA256, source["restored_sha256"]) if "restored_sha256" in source else "",
     )
-    if (manifest.mode, manifest.epsilon) != (document["mode"], document["epsilon"]):
+    said = document["mode"], document.get("epsilon", 0), "epsilon" in document
+    if (manifest.mode, manifest.epsilon, manifest.mode == MODE_BOUNDED) != said:
         raise ValueError("mode and epsilon are not those of the tensors")
     if bool(manifest.restored_sha256) != (manifest.mode == MODE_BOUNDED):
         raise ValueError("the digest of the restored file does not belong to its mode")

@@ -61,7 +61,7 @@ VERSIONS: dict[str, Refusal] = {
     "features that are null": (manifest("features", to=None), "features"),
     "features that are text": (manifest("features", to="ab"), "features"),
     "no features": (without("features"), "features"),
-    "no epsilon": (without("epsilon"), "epsilon"),
+    "an epsilon of 0 in the lossless mode": (manifest("epsilon", to=0), "mode and epsilon"),
     "an epsilon that is false": (manifest("epsilon", to=False), "epsilon"),
     "an epsilon in the lossless mode": (manifest("epsilon", to=0.01), "mode and epsilon"),
     "the bounded mode without an epsilon": (manifest("mode", to="bounded"), "mode and epsilon"),

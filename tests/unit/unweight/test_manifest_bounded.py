@@ -45,9 +45,10 @@ def test_what_a_bounded_file_says() -> None:
 
 
 def test_what_a_lossless_file_says() -> None:
-    """Byte for byte what it said before there was another mode."""
+    """Nothing of the other mode."""
     found = document()
-    assert '"epsilon":0,"features":[],' in manifest().to_json()
+    assert "epsilon" not in manifest().to_json()
+    assert found["features"] == []
     assert found["mode"] == "lossless"
     assert "restored_sha256" not in found["source"]
     assert found["tensors"]["zeta"].keys() == {"digest", "dtype", "pipeline", "shape"}
@@ -73,6 +74,19 @@ DISAGREEING: dict[str, dict[str, object]] = {
 def test_mode_and_bound_are_those_of_the_tensors(case: str) -> None:
     with pytest.raises(IntegrityError, match="mode and epsilon"):
         parse(changed(**DISAGREEING[case]))
+
+
+def test_a_bounded_file_names_its_bound() -> None:
+    found = changed()
+    del found["epsilon"]
+    with pytest.raises(IntegrityError, match="mode and epsilon"):
+        parse(found)
+
+
+@pytest.mark.parametrize("epsilon", [0, 0.0, 0.01])
+def test_a_lossless_file_names_no_bound(epsilon: float) -> None:
+    with pytest.raises(IntegrityError, match="mode and epsilon"):
+        parse(document(epsilon=epsilon))
 
 
 def test_bounds_in_tensors_of_a_lossless_file() -> None:
