@@ -1,9 +1,10 @@
 """Shared by all tests: which kernels this machine has, payloads in memory, and model files."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from coverage import Coverage
 
 from tests.support.payloads import decoded, encoded
 from tests.support.signals import not_ignored_by_children
@@ -19,7 +20,39 @@ Tensor = tuple[str, str, tuple[int, ...], bytes]  # name, dtype, shape, bytes
 
 KERNELS = [status.name for status in kernel_status() if status.available]
 NATIVE: list[object] = [name for name in KERNELS if name != ReferenceKernels.name]
+# The tests that have one of these run on kernels of their own choice, whatever runs by default.
+CHOOSING = {"use_kernel", "each_kernel", "native_kernel"}
 NO_NATIVE = [pytest.param("", marks=pytest.mark.skip(reason="the C library was not built"))]
+
+
+# Where coverage is measured, Python code takes half as long again. Of a test with thousands of cases,
+# so many, evenly spread, run nearly every line and branch that all of them do.
+MEASURED_CASES = 12
+MEASURED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        if isinstance(item, pytest.Function) and CHOOSING & set(item.fixturenames):
+            item.add_marker("not_on_reference")
+    for group in cases.values():
+        for item in group[:: -(-len(group) // MEASURED_CASES)]:
+            item.stash[MEASURED] = True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    measuring = Coverage.current()
+    if measuring is None or MEASURED in item.stash:
+        return (yield)
+    measuring.stop()
+    try:
+        return (yield)
+    finally:
+        measuring.start()
 
 
 @pytest.fixture(scope="session", autouse=True)
