@@ -18,7 +18,7 @@ EVAL_TESTS := tests/unit/unweight/evaluation $(addprefix tests/cli/test_, \
     perplexity.py profile.py epsilon_auto.py gates.py compare.py)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-reference test-eval test-slow check check-cuda format install-check bench \
+.PHONY: help demo test test-reference test-eval test-slow check check-cuda check-sanitizers format install-check bench \
     fixtures clean
 
 help: ## list the targets
@@ -49,6 +49,9 @@ check: $(VENV)/installed-dev ## lint, formatting, types, import contracts
 check-cuda: $(VENV)/installed-$(if $(shell command -v nvcc),base,nvrtc) ## compile the CUDA kernels for every target; needs no GPU
 	$(BIN)/python scripts/check_cuda.py
 
+check-sanitizers: $(VENV)/installed-test ## test the C kernels with AddressSanitizer and UBSan
+	$(BIN)/python scripts/check_sanitizers.py $(ARGS)
+
 format: $(VENV)/installed-dev ## put the code into the project's format
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
@@ -59,9 +62,9 @@ install-check: $(VENV)/installed-dev ## try every way to install, each in a fres
 bench: $(VENV)/installed-bench $(VENV)/installed-model $(VENV)/installed-gguf-model ## measure sizes and rates against peers
 	$(BIN)/python -m benchmarks
 
-fixtures: $(VENV)/installed-test ## write the golden files anew; only for a new format version
-	$(BIN)/python fixtures/make_golden.py
-	$(BIN)/python fixtures/make_corrupt.py
+fixtures: $(VENV)/installed-test ## add the golden files that are missing; those that are there stay
+	$(BIN)/python -m fixtures.make_golden
+	$(BIN)/python -m fixtures.make_corrupt
 
 clean: ## remove the environment and everything built
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

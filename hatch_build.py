@@ -34,7 +34,7 @@ LIBRARY = "_native.dylib" if sys.platform == "darwin" else "_native.so"
 # same input has to give the same bytes on every processor.
 COMPILE_FLAGS = (
     *("-std=c11", "-O3", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off"),
-    *("-Wall", "-Wextra"),
+    *("-Wall", "-Wextra", "-Wconversion", "-Wmissing-prototypes", "-Wstrict-prototypes"),
 )
 
 

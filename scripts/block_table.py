@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from unweight.containers.gguf.ggml_types import type_id_of
-from unweight_codecs.layouts.blocks import Field, Piece, fields_of
+from unweight_codecs.layouts.blocks import BitRange, Field, fields_of
 from unweight_codecs.layouts.contexts import PREDICTED, LowBits, Predictor, ZeroPoint
 from unweight_codecs.tensor_spec import BLOCK_DTYPES, DType
 
@@ -18,7 +18,7 @@ TABLES = ("types", "pieces", "predicted")  # between the markers ``<!-- NAME:beg
 
 def field_text(field: Field) -> str:
     """Return name, bits and place of a field, e.g. ``q:4@2-17``."""
-    return f"{field.name}:{field.bits}@{'pieces' if field.pieces else _runs(field.bytes)}"
+    return f"{field.name}:{field.bits}@{'pieces' if field.bit_ranges else _runs(field.bytes)}"
 
 
 def _runs(numbers: tuple[int, ...]) -> str:
@@ -46,16 +46,18 @@ def _pieces() -> Iterator[str]:
     found: dict[tuple[str, str], list[str]] = {}
     for name, dtype in BLOCK_DTYPES.items():
         for field in _fields(dtype):
-            if field.pieces:
-                values = "`, `".join("+".join(map(_piece, pieces)) for pieces in field.pieces)
+            if field.bit_ranges:
+                values = "`, `".join(
+                    "+".join(map(_bit_range, ranges)) for ranges in field.bit_ranges
+                )
                 found.setdefault((field.name, f"`{values}`"), []).append(name)
     yield "| types | field | values 0, 1, … |\n|---|---|---|\n"
     for (field_name, values), names in found.items():
         yield f"| {', '.join(names)} | `{field_name}` | {values} |\n"
 
 
-def _piece(piece: Piece) -> str:
-    return f"{piece.byte}.{piece.shift}-{piece.shift + piece.width - 1}"
+def _bit_range(bits: BitRange) -> str:
+    return f"{bits.byte}.{bits.shift}-{bits.shift + bits.width - 1}"
 
 
 def _predicted() -> Iterator[str]:

@@ -13,15 +13,15 @@ import numpy as np
 import zstandard
 
 from unweight.archive import ArchiveReader
-from unweight.archive.reader import CodedHead
 from unweight.manifest import MANIFEST_KEY
 from unweight.operations.compress import CompressOptions, compress
 from unweight.operations.progress import NoProgress
+from unweight_codecs.accelerators import PayloadHead
 from unweight_codecs.codec import SLOTS_IN_ORDER
 from unweight_codecs.entropy.frequencies import serialised_sizes
-from unweight_codecs.kernels.base import ALPHABET, LANES
-from unweight_codecs.model import TensorModel
-from unweight_codecs.payload.directory import CODERS, LENGTH_BITS, TABLE_BITS
+from unweight_codecs.kernels.operands import ALPHABET, LANES
+from unweight_codecs.model import BUILT_IN_CODERS, TensorModel
+from unweight_codecs.payload.directory import LENGTH_BITS, TABLE_BITS
 
 SPECIFICATION = Path(__file__).resolve().parent.parent / "codecs/unweight_codecs/specs/FORMAT.md"
 NO_TABLES = np.zeros((0, ALPHABET), np.uint16)
@@ -85,7 +85,7 @@ def _wrapped(text: str, width: int = 110) -> str:
     return "\n".join(text[at : at + width] for at in range(0, len(text), width))
 
 
-def _payload_parts(head: CodedHead, name: str) -> Iterator[Part]:
+def _payload_parts(head: PayloadHead, name: str) -> Iterator[Part]:
     model = head.model
     sections = [len(stage.write(model)) for stage in head.pipeline.stages]
     yield 4, f'tensor {name}, coded: "UWT1"'
@@ -120,7 +120,7 @@ def _grid_parts(model: TensorModel) -> Iterator[Part]:
             yield size, f"{stream}: first value, last value, frequencies"
 
 
-def _directory_and_chunk(head: CodedHead, used: int) -> Iterator[Part]:
+def _directory_and_chunk(head: PayloadHead, used: int) -> Iterator[Part]:
     streams = list(head.model.streams())
     entries = [int(value) for value in head.directory["segments"][0]]
     yield 8, "directory, chunk 0: XXH3-64 of the chunk"
@@ -128,7 +128,7 @@ def _directory_and_chunk(head: CodedHead, used: int) -> Iterator[Part]:
     for stream, value in zip(streams, entries, strict=True):
         length = value & (1 << LENGTH_BITS) - 1
         table = value >> LENGTH_BITS & (1 << TABLE_BITS) - 1
-        coder = CODERS[value >> LENGTH_BITS + TABLE_BITS]
+        coder = BUILT_IN_CODERS[value >> LENGTH_BITS + TABLE_BITS]
         described.append((stream, coder, length))
         yield 4, f"{stream}: coder {coder}, table {table}, bytes {length}"
     yield head.head_bytes - used - 8 - 4 * len(streams), "padding to 16"

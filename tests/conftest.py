@@ -6,29 +6,37 @@ from pathlib import Path
 import pytest
 from coverage import Coverage
 
+from tests.gpu.support.devices import why_no_device
+from tests.support.native_library import use_library_under_test
 from tests.support.payloads import decoded, encoded
 from tests.support.signals import not_ignored_by_children
 from unweight.containers.safetensors import header_bytes
-from unweight_codecs.kernels import ENVIRONMENT_VARIABLE, _choose, kernel_status, library
-from unweight_codecs.kernels.base import Bytes
-from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.kernels import ENVIRONMENT_VARIABLE, kernel_status
+from unweight_codecs.kernels.native import NativeKernels, library
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.kernels.reference import ReferenceKernels
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.tensor_spec import TensorSpec
 
 Tensor = tuple[str, str, tuple[int, ...], bytes]  # name, dtype, shape, bytes
 
+use_library_under_test()
 KERNELS = [status.name for status in kernel_status() if status.available]
 NATIVE: list[object] = [name for name in KERNELS if name != ReferenceKernels.name]
+FUSED = "avx512"
 # The tests that have one of these run on kernels of their own choice, whatever runs by default.
 CHOOSING = {"use_kernel", "each_kernel", "native_kernel"}
 NO_NATIVE = [pytest.param("", marks=pytest.mark.skip(reason="the C library was not built"))]
-
-
-# Where coverage is measured, Python code takes half as long again. Of a test with thousands of cases,
-# so many, evenly spread, run nearly every line and branch that all of them do.
+# Where coverage is measured, Python code takes half as long again. Of a test with thousands of
+# cases, so many, evenly spread, run nearly every line and branch that all of them do.
 MEASURED_CASES = 12
 MEASURED = pytest.StashKey[bool]()
+
+
+def pytest_report_header() -> str:
+    """Say what is not collected, as nothing will be reported as skipped."""
+    reason = why_no_device()
+    return f"CUDA device: its tests are not collected: {reason}" if reason else "CUDA device: yes"
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
@@ -85,15 +93,13 @@ def kernels() -> list[str]:
 
 
 @pytest.fixture
-def use_kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+def use_kernel(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Return a function that makes the library use the kernel of a name."""
 
     def use(name: str) -> None:
         monkeypatch.setenv(ENVIRONMENT_VARIABLE, name)
-        _choose.cache_clear()  # the C library has one active instruction set per process
 
-    yield use
-    _choose.cache_clear()
+    return use
 
 
 @pytest.fixture(params=KERNELS)
@@ -105,13 +111,21 @@ def each_kernel(request: pytest.FixtureRequest, use_kernel: Callable[[str], None
 
 
 @pytest.fixture(params=NATIVE or NO_NATIVE)
-def native_kernel(request: pytest.FixtureRequest) -> Iterator[NativeKernels]:
+def native_kernel(request: pytest.FixtureRequest) -> NativeKernels:
     """Return the C kernels of each instruction set of this machine."""
     path = library.find_library()
     if path is None:
         pytest.skip("the C library was not built")
-    yield NativeKernels(library.load_library(path), str(request.param))
-    _choose.cache_clear()
+    return NativeKernels(library.load_library(path), str(request.param))
+
+
+@pytest.fixture
+def fused_kernel() -> NativeKernels:
+    """Return the kernels that decode 16-bit floats in one pass, of which there is one set."""
+    path = library.find_library()
+    if path is None or FUSED not in NATIVE:
+        pytest.skip(f"this machine does not run the {FUSED} kernels")
+    return NativeKernels(library.load_library(path), FUSED)
 
 
 @pytest.fixture(scope="session")

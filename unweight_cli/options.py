@@ -8,7 +8,6 @@ import typer
 from unweight_codecs.errors import UsageError
 
 MAX_THREADS = 256
-MODEL_SUFFIXES = (".safetensors", ".gguf")
 
 
 def input_path(text: str) -> Path:
@@ -150,8 +149,10 @@ def require_file(path: Path) -> None:
 
 
 def _name_one_inside(folder: Path) -> str:
+    from unweight.containers.registry import model_suffixes
+
     try:
-        models = [path for path in folder.iterdir() if path.suffix in MODEL_SUFFIXES]
+        models = [path for path in folder.iterdir() if path.suffix.lower() in model_suffixes()]
     except OSError:
         models = []
     return f"name a file inside it, like {min(models)}" if models else "name a model file"

@@ -26,11 +26,11 @@ from unweight_codecs.bounded.float_words import may_change, values_of
 from unweight_codecs.bounded.level_grid import LevelGrid
 from unweight_codecs.bounded.levels import squared_error
 from unweight_codecs.bounded.tile_svd import TileSvd
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.payload.pack import Pack
 from unweight_codecs.pipeline import Pipeline, pipeline_of
 from unweight_codecs.presets import preset
-from unweight_codecs.tensor_codec import Coded, decode_tensor, encode_tensor
+from unweight_codecs.tensor_codec import EncodedTensor, decode_tensor, encode_tensor
 from unweight_codecs.tensor_spec import TensorSpec
 
 if TYPE_CHECKING:
@@ -99,11 +99,11 @@ def measure(data: DataSet, pipeline: Pipeline, epsilon: float) -> Outcome:
     return Outcome(8 * size / words, (errors / squares) ** 0.5, used, number)
 
 
-def _restored(pipeline: Pipeline, coded: Coded | None, original: Bytes) -> Bytes:
+def _restored(pipeline: Pipeline, coded: EncodedTensor | None, original: Bytes) -> Bytes:
     return np.concatenate(decode_tensor(pipeline, coded)) if coded else original
 
 
-def _uses_a_stage(pipeline: Pipeline, coded: Coded) -> bool:
+def _uses_a_stage(pipeline: Pipeline, coded: EncodedTensor) -> bool:
     model, _ = pipeline.read_head(coded.head, coded.spec, coded.size)
     bounded = model.bounded
     return bounded is not None and (bounded.form.table is not None or bounded.factors is not None)

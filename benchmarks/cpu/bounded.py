@@ -15,10 +15,10 @@ from unweight.operations.compress import CompressOptions
 from unweight_codecs.bounded.float_words import may_change, values_of, words_of_values
 from unweight_codecs.bounded.levels import squared_error
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import bounded_preset, preset
-from unweight_codecs.tensor_codec import Coded, decode_tensor, encode_smallest
+from unweight_codecs.tensor_codec import EncodedTensor, decode_tensor, encode_smallest
 from unweight_codecs.tensor_spec import TensorSpec
 
 
@@ -73,7 +73,7 @@ class BoundedCoder:
         """Return the size of the file that ``compress`` writes, header and manifest included."""
         return file_bytes_of(data, CompressOptions(preset=self.preset, epsilon=self.epsilon))
 
-    def _encode(self, spec: TensorSpec, words: Bytes) -> tuple[Pipeline, Coded] | None:
+    def _encode(self, spec: TensorSpec, words: Bytes) -> tuple[Pipeline, EncodedTensor] | None:
         if words.size < MIN_CODED_BYTES:
             return None
         choices = [(preset(self.preset), 0.0)]

@@ -15,10 +15,10 @@ from unweight.archive.writer import MIN_CODED_BYTES
 from unweight.operations.compress import CompressOptions, compress
 from unweight.operations.progress import NoProgress
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import preset
-from unweight_codecs.tensor_codec import Coded, decode_tensor, encode_tensor
+from unweight_codecs.tensor_codec import EncodedTensor, decode_tensor, encode_tensor
 from unweight_codecs.tensor_spec import TensorSpec
 
 ZIPNN_DTYPES: Final = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
@@ -105,12 +105,12 @@ class ZipnnCoder:
         """Return None: zipnn is measured on bytes."""
 
 
-def _encode(pipeline: Pipeline, spec: TensorSpec, words: Bytes) -> Coded | None:
+def _encode(pipeline: Pipeline, spec: TensorSpec, words: Bytes) -> EncodedTensor | None:
     """Return the coded tensor; None for one that a file would store as it is."""
     return encode_tensor(pipeline, spec, words) if words.size >= MIN_CODED_BYTES else None
 
 
-def _decode(pipeline: Pipeline, coded: Coded | None, words: Bytes) -> list[Bytes]:
+def _decode(pipeline: Pipeline, coded: EncodedTensor | None, words: Bytes) -> list[Bytes]:
     return decode_tensor(pipeline, coded) if coded else [words]
 
 

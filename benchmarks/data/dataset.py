@@ -11,7 +11,7 @@ import xxhash
 
 from unweight.containers.base import FileSource
 from unweight.containers.registry import read_index
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.tensor_spec import TensorSpec, dtype_named
 
 Tensor = tuple[TensorSpec, Bytes]

@@ -37,9 +37,8 @@ from unweight_gpu.accelerator import CudaAccelerator
 from unweight_gpu.device.cupy_device import CudaDevice
 from unweight_gpu.device.failures import device_errors
 from unweight_gpu.device.interface import StreamingDevice
-from unweight_gpu.device.timing import Timer
-from unweight_gpu.loading import RESIDENT_BYTES
-from unweight_gpu.palette.cuda import EventTimer, name_of
+from unweight_gpu.device.timing import EventTimer, Timer
+from unweight_gpu.device_tensors import RESIDENT_BYTES
 
 MODEL_BYTES: Final = 512 << 20  # of a model's matrices that are decoded
 _LAYERS: Final = 4  # of the file that is loaded
@@ -85,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         device = _opened(options.device)
         with device_errors():
-            results = Results(name_of(device), options.json, notes=[LEFT_OUT])
+            results = Results(device.description, options.json, notes=[LEFT_OUT])
             try:
                 _run(device, results, plan(quick=options.quick, model=options.model))
             finally:

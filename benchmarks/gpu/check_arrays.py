@@ -12,17 +12,17 @@ from benchmarks.gpu.data import Words, coded, in_chunks, trained, whole
 from unweight_codecs.bounded.float_words import FLOATS, values_of
 from unweight_codecs.bounded.levels import squared_error
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import PRESETS
 from unweight_codecs.tensor_spec import TensorSpec
 from unweight_gpu.checking.checksums import Checksums
 from unweight_gpu.checking.comparison import Verifier
-from unweight_gpu.decoding.transfer import Request, Transfer
+from unweight_gpu.decoding.transfer import SpanRequest, Transfer
 from unweight_gpu.device.interface import StreamingDevice
 from unweight_gpu.palette import reference
 from unweight_gpu.palette.codec import PaletteCodec
-from unweight_gpu.palette.format import Palette, Refused
+from unweight_gpu.palette.format import Palette, Refusal
 from unweight_gpu.palette.product import MOST_ROWS, PaletteProduct
 
 BATCHES: Final = (1, 2, 3, 4, 8, 16)
@@ -38,7 +38,7 @@ def palettes(device: StreamingDevice, sizes: Sizes) -> Line:
         words[0, : len(_ODD)] = _ODD
         case = f"{words.shape[0]} x {words.shape[1]}"
         made, expected = codec.encode(device.array(words)), reference.encode(words)
-        if isinstance(made, Refused) or isinstance(expected, Refused):
+        if isinstance(made, Refusal) or isinstance(expected, Refusal):
             raise IntegrityError(f"{cases.name}: {case}: there is none")
         for name in made.layout.arrays(0):
             found = device.to_host(getattr(made, name))
@@ -59,7 +59,7 @@ def products(device: StreamingDevice, sizes: Sizes) -> Line:
     for words in _matrices(sizes):
         cols = words.shape[1]
         palette, x = codec.encode(device.array(words)), trained((MOST_ROWS, cols), cols)
-        if isinstance(palette, Refused):
+        if isinstance(palette, Refusal):
             raise IntegrityError(f"{cases.name}: {words.shape}: there is no palette")
         left, right = _numbers(x), _numbers(words)
         exact, size = left @ right.T, np.abs(left) @ np.abs(right).T
@@ -117,10 +117,10 @@ def _transcoded(transfer: Transfer, pipeline: Pipeline, words: Words) -> Palette
     (found,) = coded(pipeline, [(spec, words.reshape(-1).view(np.uint8))])
     if found is None:
         raise IntegrityError("palettes: a matrix does not shrink")
-    request = Request(whole(pipeline, found), as_palette=True)
-    under_way = transfer.start(transfer.slots[0], [request], download=False)
-    transfer.finish(under_way)
-    return under_way.palettes[0].palette(under_way.out)
+    request = SpanRequest(whole(pipeline, found), as_palette=True)
+    pending = transfer.start(transfer.buffers[0], [request], download=False)
+    transfer.finish(pending)
+    return pending.palettes[0].palette(pending.out)
 
 
 def _numbers(words: Words) -> NDArray[np.float64]:

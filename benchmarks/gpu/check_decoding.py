@@ -13,15 +13,15 @@ from benchmarks.gpu.data import Layer, coded, in_chunks, whole
 from unweight_codecs.accelerators import SPAN_CHUNKS, CodedSpan
 from unweight_codecs.bounded.float_words import FLOATS, words_of_values
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.payload.directory import parse_directory
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import BOUNDED, DEFAULT, PRESETS
 from unweight_codecs.span import Span
 from unweight_codecs.tensor_codec import decode_tensor, spans_of
 from unweight_codecs.tensor_spec import TensorSpec
-from unweight_gpu.decoding.batch import span_obstacle
-from unweight_gpu.decoding.transfer import Request, Transfer, UnderWay
+from unweight_gpu.decoding.obstacles import span_obstacle
+from unweight_gpu.decoding.transfer import PendingBatch, SpanRequest, Transfer
 from unweight_gpu.device.interface import StreamingDevice
 
 EPSILONS: Final = (0.005, 0.1)
@@ -69,13 +69,13 @@ def damage(device: StreamingDevice, sizes: Sizes) -> Line:
             continue
         span = whole(shorter, found)
         chunk = len(span.directory) // 2
-        request = Request(replace(span, read=_damaging(span, chunk)))
-        slot = transfer.slots[0]
-        under_way = transfer.start(slot, [request], download=True)
-        slot.queue.wait()
-        refused = np.flatnonzero(under_way.status.view(np.uint32)).tolist()
+        request = SpanRequest(replace(span, read=_damaging(span, chunk)))
+        buffer = transfer.buffers[0]
+        pending = transfer.start(buffer, [request], download=True)
+        buffer.queue.wait()
+        refused = np.flatnonzero(pending.status.view(np.uint32)).tolist()
         cases.require(f"{name}: the chunks that are refused", refused == [chunk])
-        cases.require(f"{name}: the checksum", _is_refused(transfer, under_way))
+        cases.require(f"{name}: the checksum", _is_refused(transfer, pending))
     return cases.line()
 
 
@@ -96,9 +96,9 @@ def _compare(
     if any(map(span_obstacle, spans)):
         raise IntegrityError(f"{cases.name}: {case}: the device does not decode it")
     expected = tensor[1] if not epsilon else np.concatenate(decode_tensor(pipeline, found))
-    under_way = transfer.start(transfer.slots[0], [Request(s) for s in spans], download=True)
-    transfer.finish(under_way)
-    words = [under_way.words[under_way.place(number)] for number in range(len(spans))]
+    pending = transfer.start(transfer.buffers[0], [SpanRequest(s) for s in spans], download=True)
+    transfer.finish(pending)
+    words = [pending.words[pending.words_at(number)] for number in range(len(spans))]
     cases.equal(case, np.concatenate(words), expected)
 
 
@@ -159,9 +159,9 @@ def _damaging(coded: CodedSpan, chunk: int) -> Callable[[Bytes], Span]:
     return read
 
 
-def _is_refused(transfer: Transfer, under_way: UnderWay) -> bool:
+def _is_refused(transfer: Transfer, pending: PendingBatch) -> bool:
     try:
-        transfer.finish(under_way)
+        transfer.finish(pending)
     except IntegrityError:
         return True
     return False

@@ -16,7 +16,7 @@ from unweight_codecs.parallel import Workers
 from unweight_codecs.payload.pack import Pack
 from unweight_codecs.pipeline import Pipeline, pipeline_of
 from unweight_codecs.presets import PRESETS
-from unweight_codecs.tensor_codec import Coded, encode_tensor, spans_of
+from unweight_codecs.tensor_codec import EncodedTensor, encode_tensor, spans_of
 from unweight_codecs.tensor_spec import TensorSpec
 
 Words = NDArray[np.uint16]
@@ -78,19 +78,19 @@ def made_up_layer(shapes: Mapping[str, Shape]) -> Layer:
         return Layer("random", dict(zip(shapes, made, strict=True)))
 
 
-def model_layer(path: Path, most_bytes: int) -> Layer:
+def model_layer(path: Path, max_bytes: int) -> Layer:
     """Return the first BF16 matrices of a file that take at most so many bytes together.
 
     Raises UsageError if there are none.
     """
     found, total = dict[str, Words](), 0
     for spec, words in load(path.name, path).tensors:
-        if spec.dtype == "BF16" and len(spec.shape) == 2 and total + words.size <= most_bytes:
+        if spec.dtype == "BF16" and len(spec.shape) == 2 and total + words.size <= max_bytes:
             rows, cols = spec.shape
             found[spec.name] = words.view(np.uint16).reshape(rows, cols)
             total += words.size
     if not found:
-        raise UsageError(f"{path}: no BF16 matrix of at most {most_bytes} bytes")
+        raise UsageError(f"{path}: no BF16 matrix of at most {max_bytes} bytes")
     return Layer(path.name, found)
 
 
@@ -101,10 +101,10 @@ def in_chunks(pipeline: Pipeline, chunk_log2: int) -> Pipeline:
 
 def coded(
     pipeline: Pipeline, tensors: Sequence[Tensor], epsilon: float = 0.0
-) -> list[Coded | None]:
+) -> list[EncodedTensor | None]:
     """Encode tensors in threads; None for each that would not shrink."""
 
-    def encode(tensor: Tensor) -> Coded | None:
+    def encode(tensor: Tensor) -> EncodedTensor | None:
         return encode_tensor(pipeline, *tensor, epsilon)
 
     with Workers(0) as workers:
@@ -119,7 +119,7 @@ def coded_layer(layer: Layer, preset: str, chunk_log2: int) -> tuple[Layer, list
     return Layer(layer.name, {name: words for name, words, _ in shrunk}), [s for *_, s in shrunk]
 
 
-def whole(pipeline: Pipeline, coded_tensor: Coded) -> CodedSpan:
+def whole(pipeline: Pipeline, coded_tensor: EncodedTensor) -> CodedSpan:
     """Return one span of all chunks of a tensor."""
     (span,) = spans_of(pipeline, coded_tensor, len(coded_tensor.spans) * SPAN_CHUNKS)
     return span

@@ -12,13 +12,14 @@ from unweight_codecs.accelerators import CodedSpan
 from unweight_codecs.errors import IntegrityError
 from unweight_codecs.presets import DEFAULT
 from unweight_gpu.checking.comparison import Verifier
-from unweight_gpu.decoding.batch import BatchBuilder, palette_obstacle
-from unweight_gpu.decoding.decoder import Decoder, Prepared
-from unweight_gpu.decoding.tensor_records import Places
+from unweight_gpu.decoding.batch import BatchBuilder
+from unweight_gpu.decoding.decoder import Decoder, LaunchPlan
+from unweight_gpu.decoding.obstacles import palette_obstacle
+from unweight_gpu.device.buffers import BufferPlan
 from unweight_gpu.device.interface import Array, Device
 from unweight_gpu.device.timing import Timer, copies_of
 from unweight_gpu.palette.codec import PaletteCodec
-from unweight_gpu.palette.offsets import PalettePlaces
+from unweight_gpu.palette.format import PaletteOffsets
 
 LARGE: Final = 17  # log2 of the words of a chunk of a file
 SMALL: Final = 15  # of one that is decoded for every token: more of them, of less latency
@@ -77,11 +78,11 @@ class _Copy:
     def __init__(
         self, device: Device, decoder: Decoder, spans: Sequence[CodedSpan], *, as_palettes: bool
     ) -> None:
-        places, builder = Places(), BatchBuilder()
+        plan, builder = BufferPlan(), BatchBuilder()
         self._device = device
-        self._palettes = list[PalettePlaces]()
-        coded_at = [places.add(span.coded_bytes) for span in spans]
-        data = np.zeros(places.end, np.uint8)
+        self._palettes = list[PaletteOffsets]()
+        coded_at = [plan.add(span.coded_bytes) for span in spans]
+        data = np.zeros(plan.nbytes, np.uint8)
         for span, at in zip(spans, coded_at, strict=True):
             block = span.read(data[at : at + span.coded_bytes])
             if as_palettes:
@@ -91,7 +92,7 @@ class _Copy:
         batch = builder.build()
         self._out_at = batch.out_at
         self._out = device.empty(batch.out_bytes, np.uint8)
-        self.prepared: Prepared = decoder.prepare(batch, device.array(data), self._out)
+        self.prepared: LaunchPlan = decoder.prepare(batch, device.array(data), self._out)
 
     def compare(self, layer: Layer) -> None:
         """Raise IntegrityError unless the matrices of the layer were decoded."""

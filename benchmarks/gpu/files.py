@@ -15,12 +15,12 @@ from unweight.operations.compress import CompressOptions, compress
 from unweight.operations.progress import NoProgress
 from unweight.units import size
 from unweight_gpu.decoding.overlap import overlapped
-from unweight_gpu.decoding.transfer import Slot
+from unweight_gpu.decoding.transfer import StagingBuffer
 from unweight_gpu.device.interface import Array, StreamingDevice
-from unweight_gpu.loading import RESIDENT_BYTES, load
+from unweight_gpu.device_tensors import RESIDENT_BYTES, load
 
 ROUNDS: Final = 5
-_SLOTS: Final = 2
+_STAGING_BUFFERS: Final = 2
 
 
 def write_layers(folder: Path, layer: Layer, copies: int) -> Path:
@@ -75,20 +75,20 @@ def copied(
     total = path.stat().st_size
     with FileSource(path) as file:
 
-        def start(slot: Slot, at: int) -> tuple[Slot, Array]:
-            pinned = slot.pinned("file", min(batch_bytes, total - at))
+        def start(buffer: StagingBuffer, at: int) -> tuple[StagingBuffer, Array]:
+            pinned = buffer.pinned("file", min(batch_bytes, total - at))
             file.read_into(at, pinned.data)
-            with slot.queue.current():
+            with buffer.queue.current():
                 target = device.empty(pinned.size, np.uint8)
                 device.upload(pinned, target)
-            return slot, target
+            return buffer, target
 
-        def finish(started: tuple[Slot, Array]) -> Iterator[Array]:
-            slot, target = started
-            slot.queue.wait()
+        def finish(started: tuple[StagingBuffer, Array]) -> Iterator[Array]:
+            buffer, target = started
+            buffer.queue.wait()
             yield target
 
-        slots = [Slot(device) for _ in range(_SLOTS)]
-        yield from overlapped(slots, range(0, total, batch_bytes), start, finish)
-        for slot in slots:
-            slot.free()
+        buffers = [StagingBuffer(device) for _ in range(_STAGING_BUFFERS)]
+        yield from overlapped(buffers, range(0, total, batch_bytes), start, finish)
+        for buffer in buffers:
+            buffer.free()

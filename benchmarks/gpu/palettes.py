@@ -13,9 +13,9 @@ from benchmarks.gpu.figures import Figure, Target, microseconds, terabytes
 from unweight_codecs.errors import IntegrityError, UsageError
 from unweight_gpu.checking.comparison import Verifier
 from unweight_gpu.device.interface import Array, Device
-from unweight_gpu.device.timing import Run, Timer, copies_of
+from unweight_gpu.device.timing import Timer, Work, copies_of
 from unweight_gpu.palette.codec import PaletteCodec
-from unweight_gpu.palette.format import Palette, Refused
+from unweight_gpu.palette.format import Palette, Refusal
 from unweight_gpu.palette.product import PaletteProduct
 
 MULTIPLIED: Final = ("q_proj", "gate_proj", "down_proj")  # 4096 x 4096, 14336 x 4096, its opposite
@@ -30,7 +30,7 @@ class Peer(Protocol):
         """What the table calls it."""
         ...
 
-    def product(self, words: Array, x: Array, out: Array) -> Run:
+    def product(self, words: Array, x: Array, out: Array) -> Work:
         """Return what writes x Wᵀ to ``out``, all u16 words: [batch, cols], [rows, cols]."""
         ...
 
@@ -38,7 +38,7 @@ class Peer(Protocol):
 def expanding(device: Device, timer: Timer, layer: Layer, target: Target | None = None) -> Figure:
     """Expand the palettes of a layer per run; the words are compared. Raises IntegrityError."""
     codec, verifier = PaletteCodec(device), Verifier(device)
-    runs, outs = list[Run](), list[Array]()
+    runs, outs = list[Work](), list[Array]()
     for _ in range(copies_of(layer.nbytes)):
         outs = [device.empty(words.shape, np.uint16) for words in layer.matrices.values()]
         palettes = [_palette(device, codec, words) for words in layer.matrices.values()]
@@ -86,7 +86,7 @@ def products(
 
 def _palette(device: Device, codec: PaletteCodec, words: Words) -> Palette:
     found = codec.encode(device.array(words))
-    if isinstance(found, Refused):
+    if isinstance(found, Refusal):
         raise UsageError(f"a matrix of {words.shape} has no palette: {found.reason}")
     return found
 

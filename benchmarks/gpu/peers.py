@@ -18,7 +18,7 @@ from unweight_gpu.checking.comparison import Verifier
 from unweight_gpu.device.cupy_device import CudaDevice
 from unweight_gpu.device.failures import line_of
 from unweight_gpu.device.interface import Array, Handle
-from unweight_gpu.device.timing import Run, Timer
+from unweight_gpu.device.timing import Timer, Work
 from unweight_gpu.palette.cuda import CudaBlas
 
 COPY_BYTES: Final = 2 << 30
@@ -78,7 +78,7 @@ class _Torch:
         if not torch.cuda.is_available():
             raise ImportError("this PyTorch finds no CUDA device")
 
-    def product(self, words: Array, x: Array, out: Array) -> Run:
+    def product(self, words: Array, x: Array, out: Array) -> Work:
         """Return what ``torch.nn.functional.linear`` calls, into memory that is there already."""
         weights, inputs, result = (self._shared(each) for each in (words, x, out))
         return partial(self._torch.mm, inputs, weights.t(), out=result)
@@ -97,7 +97,7 @@ class _Cublas:
     def __init__(self, device: CudaDevice) -> None:
         self._blas = CudaBlas(device)
 
-    def product(self, words: Array, x: Array, out: Array) -> Run:
+    def product(self, words: Array, x: Array, out: Array) -> Work:
         """Return ``cublasGemmEx``."""
         return partial(self._blas.matmul, words, x, out)
 

@@ -6,7 +6,7 @@ import functools
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from unweight.containers import safetensors
 from unweight.containers.base import ContainerIndex
-from unweight.containers.gguf import reader as gguf
+from unweight.containers.registry import container_named
 from unweight.containers.strict_json import parse_object
 from unweight_codecs import __version__
 from unweight_codecs.entropy import zstd
@@ -39,10 +39,6 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _XXH3 = re.compile(r"[0-9a-f]{16}")
 _LARGE: Final = 1 << 18  # headers from here up, vocabularies, are compressed at a level that is
 _LARGE_LEVEL: Final = 9  # fifteen times as fast as the highest for an eighth more bytes
-_PARSERS: Final[Mapping[str, Callable[[bytes, int], ContainerIndex]]] = {
-    "gguf": gguf.parse_index,
-    "safetensors": safetensors.parse_index,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +233,7 @@ def _parse(document: Mapping[str, Any], packed_header: bytes, header_limit: int)
     packed = packed_header[: _size(source.get("header_packed", 0))]
     packed = base64.b64decode(source["header"], validate=True) or packed
     header = zstd.decompress(packed, header_bytes)
-    index = _PARSERS[source["container"]](header, size)
+    index = container_named(source["container"]).parse_index(header, size)
     pipelines = _pipelines(document["pipelines"], len(index.tensors))
     names = [entry.spec.name for entry in index.tensors]
     specs = {entry.spec.name: entry.spec for entry in index.tensors}

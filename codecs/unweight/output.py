@@ -11,9 +11,12 @@ from io import FileIO
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from unweight_codecs.errors import ResourceError, UsageError
+from unweight_codecs.errors import Parameter, Phrase, ResourceError, UsageError
 
 TEMPORARY_MARK = ".unweight-tmp-"  # hidden and recognisable, should a kill leave one behind
+_OUTPUT = Parameter("output")
+_ANOTHER = Phrase("choose another ", _OUTPUT)
+_FORCE = Phrase(Parameter("force", True), " replaces it")
 _NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -41,23 +44,21 @@ def check_target(
         if target.is_symlink():
             raise UsageError(f"{target}: a link that leads nowhere", hint="remove it") from None
         if not isinstance(error, FileNotFoundError):
-            raise ResourceError(f"{target}: {error.strerror}", hint="choose another -o") from error
+            raise ResourceError(f"{target}: {error.strerror}", hint=_ANOTHER) from error
         mode = None
     # What does not exist yet can only lie inside the source.
     held = [] if mode is None else [real_source, *map(_real, parts)]
     inside = any(path == real_target or real_target in path.parents for path in held)
     same = mode is not None and source.samefile(target)
     if same or inside or real_source in real_target.parents:
-        raise UsageError(
-            f"{target}: the output would overwrite its own input", hint="choose another -o"
-        )
+        raise UsageError(f"{target}: the output would overwrite its own input", hint=_ANOTHER)
     if mode is None:
         return
     if not (stat.S_ISREG(mode) if names is None else stat.S_ISDIR(mode)):
         kind = "regular file" if names is None else "directory"
-        raise UsageError(f"{target}: exists and is not a {kind}", hint="choose another -o")
+        raise UsageError(f"{target}: exists and is not a {kind}", hint=_ANOTHER)
     if not force:
-        raise UsageError(f"{target}: already exists", hint="--force replaces it")
+        raise UsageError(f"{target}: already exists", hint=_FORCE)
     if names is not None:
         check_replaceable(target, names)
 
@@ -75,12 +76,12 @@ def check_replaceable(target: Path, names: Collection[PurePosixPath]) -> None:
             if PurePosixPath(path.relative_to(target)) not in names:
                 raise UsageError(
                     f"{path}: is not of this model and would be deleted with {target}",
-                    hint="move it away, or choose another -o",
+                    hint=Phrase("move it away, or choose another ", _OUTPUT),
                 )
 
 
 def is_leftover(file: PurePosixPath) -> bool:
-    """Tell by its path whether a file, or a folder above it, was left by a run that was killed."""
+    """Return whether the path of a file shows that a killed run left it, or a folder above it."""
     return any(part.startswith(".") and TEMPORARY_MARK in part for part in file.parts)
 
 
@@ -100,7 +101,7 @@ def no_space(target: Path, needed: int, free: int, *, at_most: bool = False) -> 
     """Return the error for a full disk; ``at_most`` tells that ``needed`` is a bound."""
     return ResourceError(
         f"{target}: no space: {'up to ' if at_most else ''}{needed} bytes needed, {free} free",
-        hint="free some, or choose another -o",
+        hint=Phrase("free some, or choose another ", _OUTPUT),
     )
 
 
@@ -194,9 +195,7 @@ def _publish_new_directory(temporary: Path, target: Path) -> None:
 
 
 def _appeared(target: Path) -> UsageError:
-    return UsageError(
-        f"{target}: appeared while the output was written", hint="--force replaces it"
-    )
+    return UsageError(f"{target}: appeared while the output was written", hint=_FORCE)
 
 
 def _exchange(new: Path, target: Path) -> None:

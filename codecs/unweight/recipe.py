@@ -7,25 +7,24 @@
     epsilon = 0.001                         # relative error; 0 for exactly these weights
 
 The first rule whose pattern matches wins. A rule has one of the last three keys at least; what it
-does not say, and tensors without a rule, take the command's preset and error bound.
+does not say, and tensors without a rule, take the preset and the error bound common to all.
 """
 
 import fnmatch
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unweight.manifest import LARGEST_EPSILON
-from unweight_codecs.codec import Stage
+from unweight.manifest import LARGEST_EPSILON as MAX_EPSILON
+from unweight.stage_settings import StageSetting, parse_settings, with_settings
 from unweight_codecs.errors import ResourceError, UnweightError, UsageError, quoted
 from unweight_codecs.payload.pack import Pack
-from unweight_codecs.pipeline import Pipeline, pipeline_of
+from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import STORED, bounded_preset
 from unweight_codecs.presets import preset as preset_named
-from unweight_codecs.registry import codec_class
 
 MAX_RECIPE_BYTES = 1 << 20
 _OPTIONAL_KEYS = {"preset", "stages", "epsilon"}
@@ -52,7 +51,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class PipelineChoice:
     """A pipeline for a tensor, and its number. ``epsilon`` is 0 where it is exact."""
 
     number: int
@@ -89,7 +88,7 @@ class Recipe:
                 return number
         raise UnweightError("a recipe without a rule for every tensor")
 
-    def choices_for(self, tensor: str) -> tuple[Chosen, ...]:
+    def choices_for(self, tensor: str) -> tuple[PipelineChoice, ...]:
         """Return what may code a tensor: an exact pipeline, and one with an error if allowed.
 
         None of both means to store it.
@@ -97,82 +96,141 @@ class Recipe:
         rule = self.rules[self._number_of_rule(tensor)]
         if rule.exact is None:
             return ()
-        exact = Chosen(rule.exact, self.pipelines[rule.exact])
+        exact = PipelineChoice(rule.exact, self.pipelines[rule.exact])
         epsilon = rule.epsilon
         if epsilon and not rule.is_own:
             epsilon = self.epsilons.get(tensor, epsilon)
         if rule.bounded is None or not epsilon:
             return (exact,)
-        return exact, Chosen(rule.bounded, self.pipelines[rule.bounded], epsilon)
+        return exact, PipelineChoice(rule.bounded, self.pipelines[rule.bounded], epsilon)
 
 
-def load_recipe(
-    preset: str,
-    path: Path | None,
-    settings: Iterable[str],
-    epsilon: float = 0.0,
-    epsilons: Mapping[str, float] | None = None,
-) -> Recipe:
-    """Build the recipe of a command line.
+@dataclass(frozen=True, slots=True)
+class _RuleSource:
+    """A rule as it is written; None stands for what is common to all tensors.
 
-    ``settings`` are for the stages of exact pipelines without ``epsilon``, of bounded ones with it;
-    those of ``pack`` for both.
-    ``epsilon`` is the relative error allowed where no rule has another, ``epsilons`` may have
-    others by name. Raises UsageError, naming file and rule, for anything a recipe must not say.
+    Attributes:
+        place: Where it is, for errors: ``recipe.toml:7: rule 2``; empty for the common rule.
+        patterns: As in a shell.
+        preset: Name of a preset.
+        settings: Settings of stages on top.
+        epsilon: The error bound as it is written, not yet checked.
     """
-    # The settings of a command are for the stages of its own mode: those of the other have others.
-    # Only packing is the same in both.
-    every = tuple(settings)
-    shared = tuple(setting for setting in every if setting.partition(":")[0] == Pack.name)
-    exact_ones, bounded_ones = (shared, every) if epsilon else (every, shared)
-    rules: list[Rule] = []
-    pipelines: list[Pipeline] = []
 
-    def number_of(pipeline: Pipeline) -> int:
-        if pipeline not in pipelines:
-            pipelines.append(pipeline)
-        return pipelines.index(pipeline)
+    place: str
+    patterns: tuple[str, ...]
+    preset: str | None = None
+    settings: tuple[StageSetting, ...] = ()
+    epsilon: Any = None
 
-    def rule_of(said: _Said) -> Rule:
-        name = preset if said.preset is None else said.preset
-        bound = check_epsilon(epsilon if said.epsilon is None else said.epsilon)
+
+@dataclass(frozen=True, slots=True)
+class RecipeSource:
+    """A recipe before its common error bound is known: each bound gives one recipe.
+
+    Attributes:
+        preset: Name of the preset for tensors without one of their own.
+        settings: Settings of stages, for all rules: of exact pipelines without a common bound, of
+            bounded ones with it; those of ``pack`` for both.
+        rules: In order, the last one being for all tensors.
+    """
+
+    preset: str
+    settings: tuple[StageSetting, ...]
+    rules: tuple[_RuleSource, ...]
+
+    def within(self, epsilon: float, epsilons: Mapping[str, float] | None = None) -> Recipe:
+        """Return the recipe for a common error bound.
+
+        ``epsilon`` is the relative error allowed where no rule has another, ``epsilons`` may have
+        others by name of the tensor. Raises UsageError, naming file and rule, for what makes no
+        sense.
+        """
+        pipelines: list[Pipeline] = []
+        rules = []
+        for source in self.rules:
+            try:
+                rules.append(self._rule(source, epsilon, pipelines))
+            except UsageError as error:
+                if not source.place:
+                    raise
+                raise UsageError(f"{source.place}: {error.message}", hint=error.hint) from None
+        if epsilon and not any(rule.epsilon for rule in rules):
+            raise UsageError(
+                f"has no effect with the preset {self.preset}",
+                hint="give another preset",
+                parameter="epsilon",
+            )
+        return Recipe(tuple(rules), pipelines, self.preset, epsilons or {})
+
+    def _rule(self, source: _RuleSource, common: float, pipelines: list[Pipeline]) -> Rule:
+        """Build one rule; its pipelines are added to ``pipelines`` unless they are there."""
+
+        def number_of(pipeline: Pipeline) -> int:
+            if pipeline not in pipelines:
+                pipelines.append(pipeline)
+            return pipelines.index(pipeline)
+
+        # Settings for all rules are for the stages of the common mode: those of the other mode have
+        # other settings. Only packing is the same in both.
+        shared = tuple(setting for setting in self.settings if setting.slot == Pack.slot)
+        exact, bounded = (shared, self.settings) if common else (self.settings, shared)
+        name = self.preset if source.preset is None else source.preset
+        epsilon = check_epsilon(common if source.epsilon is None else source.epsilon)
         if name == STORED:
-            if said.stages or said.epsilon:
+            if source.settings or source.epsilon:
                 raise UsageError(
                     "the preset stored leaves tensors as they are: neither stages nor epsilon can "
                     "have an effect",
                     hint="give the rule another preset",
                 )
-            return Rule(said.patterns, None)
-        is_own = said.epsilon is not None
-        if not bound:
-            exact = number_of(with_settings(preset_named(name), (*exact_ones, *said.stages)))
-            return Rule(said.patterns, exact, is_own=is_own)
+            return Rule(source.patterns, None)
+        is_own = source.epsilon is not None
+        if not epsilon:
+            pipeline = with_settings(preset_named(name), (*exact, *source.settings))
+            return Rule(source.patterns, number_of(pipeline), is_own=is_own)
         # The rule's settings are for the stages that allow the error; exact ones are the way out.
-        bounded = number_of(with_settings(bounded_preset(name), (*bounded_ones, *said.stages)))
-        way_out = number_of(with_settings(preset_named(name), exact_ones))
-        return Rule(said.patterns, way_out, bounded, bound, is_own)
+        within = number_of(with_settings(bounded_preset(name), (*bounded, *source.settings)))
+        way_out = number_of(with_settings(preset_named(name), exact))
+        return Rule(source.patterns, way_out, within, epsilon, is_own)
 
+
+def read_recipe(
+    preset: str, path: Path | None, settings: Iterable[StageSetting | str]
+) -> RecipeSource:
+    """Read a recipe file, if there is one, to go on top of a preset and common settings.
+
+    Raises UsageError, naming file and rule, for anything a recipe must not say; whether presets and
+    settings make sense is found by ``RecipeSource.within``.
+    """
+    rules = []
     for place, rule in _read_rules(path) if path else ():
         try:
-            rules.append(rule_of(_parse_rule(rule)))
+            rules.append(_parse_rule(place, rule))
         except UsageError as error:
             raise UsageError(f"{place}: {error.message}", hint=error.hint) from None
-    rules.append(rule_of(_Said(("*",))))
-    if epsilon and not any(rule.epsilon for rule in rules):
-        raise UsageError(
-            f"--epsilon has no effect with the preset {preset}", hint="give another preset"
-        )
-    return Recipe(tuple(rules), pipelines, preset, epsilons or {})
+    return RecipeSource(preset, parse_settings(settings), (*rules, _RuleSource("", ("*",))))
+
+
+def load_recipe(
+    preset: str,
+    path: Path | None,
+    settings: Iterable[StageSetting | str],
+    epsilon: float = 0.0,
+    epsilons: Mapping[str, float] | None = None,
+) -> Recipe:
+    """Read a recipe and return it for a common error bound; see ``RecipeSource``."""
+    return read_recipe(preset, path, settings).within(epsilon, epsilons)
 
 
 def check_epsilon(epsilon: object) -> float:
     """Return a relative error bound; raises UsageError unless it is a number from 0 to 1."""
     is_number = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
-    if is_number and 0 <= float(epsilon) <= LARGEST_EPSILON:  # type: ignore[arg-type]
+    if is_number and 0 <= float(epsilon) <= MAX_EPSILON:  # type: ignore[arg-type]
         return float(epsilon)  # type: ignore[arg-type]
     raise UsageError(
-        f"epsilon must be a number from 0 to 1, not {quoted(epsilon)}",
+        f"must be a number from 0 to 1, not {quoted(epsilon)}",
+        parameter="epsilon",
         hint="it is the relative error allowed in a tensor: 0.005 is about that of 8 bits",
     )
 
@@ -203,19 +261,10 @@ def _read_rules(path: Path) -> list[tuple[str, Any]]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Said:
-    """What a rule says; None stands for what the command says."""
-
-    patterns: tuple[str, ...]
-    preset: str | None = None
-    stages: tuple[str, ...] = ()
-    epsilon: Any = None
-
-
 def _parse_rule(
+    place: str,
     rule: Any,  # noqa: ANN401 - parsed TOML
-) -> _Said:
+) -> _RuleSource:
     keys = set(rule) if isinstance(rule, dict) else set()
     if "tensors" not in keys or not keys & _OPTIONAL_KEYS or keys - {"tensors"} - _OPTIONAL_KEYS:
         raise UsageError(
@@ -229,65 +278,4 @@ def _parse_rule(
     preset = rule.get("preset")
     if "preset" in rule and not isinstance(preset, str):
         raise UsageError("preset must be a string")
-    return _Said(tuple(patterns), preset, tuple(stages), rule.get("epsilon"))
-
-
-def with_settings(pipeline: Pipeline, settings: Iterable[str]) -> Pipeline:
-    """Apply settings of the form ``stage:key=value[,key=value…]`` or ``slot=codec`` to a pipeline.
-
-    A changed pipeline carries the name of its preset with a star.
-    """
-    stages = {stage.slot: stage for stage in pipeline.stages}
-    for setting in settings:
-        head, _, rest = setting.partition(":")
-        slot, _, codec = head.partition("=")
-        if codec:
-            chosen = _codec(codec)
-            if chosen.slot != slot:
-                raise UsageError(
-                    f"{quoted(setting)}: {codec} is a codec for {chosen.slot}, not {slot}"
-                )
-            stages[slot] = chosen()
-        if slot not in stages:
-            raise UsageError(
-                f"{quoted(setting)}: no stage {slot}", hint=f"stages: {', '.join(stages)}"
-            )
-        stages[slot] = _configured(stages[slot], rest, setting, codec != "")
-    name = pipeline.name if tuple(stages.values()) == pipeline.stages else f"{pipeline.name}*"
-    return pipeline_of(name, stages.values())
-
-
-def _codec(name: str) -> type[Stage]:
-    try:
-        return codec_class(name)
-    except UnweightError as error:
-        raise UsageError(error.message, hint=error.hint) from None
-
-
-def _configured(stage: Stage, text: str, setting: str, bare_is_fine: bool) -> Stage:
-    if not text:
-        if bare_is_fine:
-            return stage
-        raise UsageError(f"{quoted(setting)}: not of the form stage:key=value")
-    known = {field.name for field in fields(stage)}  # type: ignore[arg-type]
-    changes: dict[str, int | float | str] = {}
-    for part in text.split(","):
-        key, equals, value = part.partition("=")
-        if not equals or key not in known:
-            names = ", ".join(sorted(known)) or "none"
-            raise UsageError(
-                f"{quoted(setting)}: no setting {quoted(key)}",
-                hint=f"settings of {stage.label()}: {names}",
-            )
-        is_text = isinstance(getattr(stage, key), str)
-        changes[key] = value if is_text else _number(value, setting)
-    return replace(stage, **changes)  # type: ignore[type-var]
-
-
-def _number(value: str, setting: str) -> int | float:
-    for kind in (int, float):
-        try:
-            return kind(value)
-        except ValueError:
-            continue
-    raise UsageError(f"{quoted(setting)}: {quoted(value)} is not a number")
+    return _RuleSource(place, tuple(patterns), preset, parse_settings(stages), rule.get("epsilon"))

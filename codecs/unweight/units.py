@@ -45,7 +45,7 @@ def count(number: int, noun: str, plural: str = "") -> str:
 
 
 def bits(value: float) -> str:
-    """Return bits per value with three decimals, or a dash where there is no number."""
+    """Return bits per value with three decimals, or a dash where it is not finite."""
     return f"{value:.3f}" if math.isfinite(value) else "-"
 
 

@@ -1,22 +1,25 @@
 """The codec protocol: what a stage is, and the tensor that it is fitted to."""
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unweight_codecs.errors import UsageError, quoted
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.errors import IntegrityError, UsageError, quoted
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.layouts import WordLayout
 from unweight_codecs.model import TensorModel
-from unweight_codecs.span import Span
+from unweight_codecs.span import CheckResult, Span
 from unweight_codecs.tensor_spec import TensorSpec
 
 SLOTS_IN_ORDER: Final = ("outlier", "grid", "tile_svd", "bound", "pack")
 MAX_REGIONS: Final = 128
+
+Mode = Literal["exact", "bounded"]
+"""Whether words come back as they were, or within an error bound."""
 
 Reader = Callable[[int, int], Bytes]
 """Reads ``count`` words of the tensor from word ``first``: (first, count) → their bytes."""
@@ -62,8 +65,10 @@ class Codec(ABC):
         return cls.slot if cls.name == cls.slot else f"{cls.slot} ({cls.name})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return ``{"name", "configuration"}`` as JSON-ready data."""
-        return {"name": self.name, "configuration": asdict(self)}  # type: ignore[call-overload]
+        """Return ``{"name", "configuration"}`` as JSON-ready data; empty text is left out."""
+        settings = asdict(self)  # type: ignore[call-overload]
+        configuration = {key: value for key, value in settings.items() if value != ""}
+        return {"name": self.name, "configuration": configuration}
 
     @classmethod
     def from_dict(cls, configuration: Mapping[str, Any]) -> Self:
@@ -89,29 +94,49 @@ def check_setting(stage: Codec, key: str, value: object, low: int, high: int) ->
 class Stage(Codec):
     """One of the five stages of a pipeline.
 
-    ``fit`` decides the stage's part of the model once per tensor; ``write`` and ``read`` store
-    that part in the payload's head; ``encode`` and ``decode`` transform a span in place.
+    A stage overrides what it has a part in. ``fit`` decides that part of the model, once per
+    tensor; ``write`` and ``read`` store it in the head of the payload; ``encode`` and ``decode``
+    transform a span in place. The defaults decide nothing, store nothing and change nothing.
+
+    Attributes:
+        mode: The mode of coding that the stage belongs to; None for a stage that serves both. A
+            pipeline has stages of one mode.
     """
 
-    @abstractmethod
-    def fit(self, tensor: TensorView, model: TensorModel) -> None:
-        """Decide this stage's part of the model."""
+    mode: ClassVar[Mode | None] = None
 
-    @abstractmethod
+    def fit(self, tensor: TensorView, model: TensorModel, epsilon: float) -> None:
+        """Decide this stage's part of the model.
+
+        ``epsilon`` is the relative error allowed, in the Frobenius norm; 0 in the exact mode.
+        """
+
     def write(self, model: TensorModel) -> bytes:
-        """Return this stage's section of the payload's head."""
+        """Return this stage's section of the head; empty by default."""
+        return b""
 
-    @abstractmethod
     def read(self, section: bytes, model: TensorModel) -> None:
-        """Restore this stage's part of the model; raises IntegrityError for a damaged section."""
+        """Restore this stage's part of the model; raises IntegrityError for a damaged section.
+
+        By default only an empty section is accepted.
+        """
+        if section:
+            raise IntegrityError(f"the {self.slot} section is not empty")
 
     def prepare(self, span: Span, model: TensorModel) -> None:
         """Add to a span what both sides know without the payload, before encode or decode."""
 
-    @abstractmethod
     def encode(self, span: Span, model: TensorModel) -> None:
         """Transform a span on the way to the file."""
 
-    @abstractmethod
     def decode(self, span: Span, model: TensorModel) -> None:
         """Undo ``encode``; raises IntegrityError for damaged input."""
+
+    def check(
+        self, original: Span, decoded: Span, model: TensorModel, epsilon: float
+    ) -> CheckResult:
+        """Compare what a span decodes to with its original; asked of the slot ``bound`` alone.
+
+        Raises IntegrityError unless every chunk is within the relative error ``epsilon``.
+        """
+        raise UsageError(f"stage {self.label()} cannot check an error bound")

@@ -7,20 +7,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import Bytes, FloatFormat, Frequencies, LevelForm, LowRank
+from unweight_codecs.kernels.operands import Bytes, FloatSplit, Frequencies, LevelForm, LowRank
 from unweight_codecs.layouts import WordLayout
 from unweight_codecs.tensor_spec import TensorSpec
 
+BUILT_IN_CODERS: Final = ("raw", "constant", "rans", "zstd")  # by their numbers in a directory
 SCALE_UNITS: Final = 32  # row and column scales of a ContextMap count 1/32 octave
 _ZERO: Final = LevelForm(low_bits=0, limit=1)  # the level 0 alone, until levels are chosen
 
 
 @dataclass(slots=True)
 class FitSettings:
-    """What only the encoder goes by. A decoder has none of it.
+    """What the stages propose to the error bound, which decides. A decoder has none of it.
 
     Attributes:
-        epsilon: Relative error allowed in the tensor and in each of its chunks.
         tau: Words beyond so many standard deviations of their row are kept.
         row_deviations: Standard deviation of each row; None where ``tau`` keeps no word.
         spacing: How levels may be spaced: ``"uniform"``, one of ``quantise.tables.TABLES``, or
@@ -30,7 +30,6 @@ class FitSettings:
             what one is worth; None where it does not.
     """
 
-    epsilon: float = 0.0
     tau: float = np.inf
     row_deviations: NDArray[np.float32] | None = None
     spacing: str = "uniform"
@@ -40,32 +39,32 @@ class FitSettings:
 
 @dataclass(slots=True)
 class BoundedModel:
-    """The part of a model that puts words on levels. A decoder rebuilds all but the ``guide``.
+    """The part of a model that puts words on levels. A decoder rebuilds all but the ``settings``.
 
     Attributes:
         form: The grid of levels, the same in all chunks.
         steps: What one level is worth, float32, shape (chunks,); 0 where all words are kept.
         factors: What is added to the levels; None where nothing is.
-        guide: For the encoder.
+        settings: For the encoder.
     """
 
     form: LevelForm = _ZERO
     steps: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
     factors: LowRank | None = None
-    guide: FitSettings = field(default_factory=FitSettings)
+    settings: FitSettings = field(default_factory=FitSettings)
 
 
 @dataclass(frozen=True, slots=True)
 class ContextMap:
-    """A coding context per weight: ``class_of_sum[row_scale + column_scale]``.
+    """A coding context per weight: ``context_of_sum[row_scale + column_scale]``.
 
-    ``tables[k]`` is the frequency table of class k. Scales are uint8, ``class_of_sum`` has 511
+    ``tables[k]`` is the frequency table of context k. Scales are uint8, ``context_of_sum`` has 511
     entries, each below ``len(tables)``.
     """
 
     row_scales: Bytes
     column_scales: Bytes
-    class_of_sum: Bytes
+    context_of_sum: Bytes
     tables: Frequencies
 
 
@@ -73,9 +72,10 @@ class ContextMap:
 class TensorModel:
     """What the stages decided for one tensor. A decoder rebuilds it from the payload's head.
 
-    ``tables`` and ``classes`` are needed by both sides; the tables of a ``contextual`` stream are
-    chosen by what predicts it, one per context. ``table_of_chunk`` and ``coders`` guide the
-    encoder only: a decoder finds the choice for every chunk in the directory. ``stream_bits``
+    ``tables`` and ``context_map`` are needed by both sides; the tables of a ``contextual`` stream
+    are chosen by what predicts it, one per context. ``table_of_chunk`` and ``coders`` guide the
+    encoder only: a decoder finds the choice for every chunk in the directory, where a coder is a
+    number, its position in ``coder_names``. ``stream_bits``
     are the parts of ``estimated_bits`` that coded streams take, with tables. ``sections``
     are the stages' parts of the head, written once the model is complete.
 
@@ -92,7 +92,8 @@ class TensorModel:
     contextual: set[str] = field(default_factory=set)
     table_of_chunk: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
     coders: dict[str, str] = field(default_factory=dict)
-    classes: ContextMap | None = None
+    coder_names: tuple[str, ...] = BUILT_IN_CODERS
+    context_map: ContextMap | None = None
     stream_bits: dict[str, int] = field(default_factory=dict)
     estimated_bits: int = 0
     sections: tuple[bytes, ...] = ()
@@ -113,18 +114,18 @@ class TensorModel:
     @property
     def escape_limit(self) -> int:
         """Symbols from here up are escapes."""
-        return self.bounded.form.limit if self.bounded else self.form.escape_limit
+        return self.bounded.form.limit if self.bounded else self.split.escape_limit
 
     @property
     def escape_bytes(self) -> int:
         """Bytes of one escape: an exponent, or the whole word where the rest is on a grid."""
-        return self.layout.word_bytes if self.bounded else self.form.escape_bytes
+        return self.layout.word_bytes if self.bounded else self.split.escape_bytes
 
     @property
-    def form(self) -> FloatFormat:
+    def split(self) -> FloatSplit:
         """The split of float words into symbols and raw bits."""
         layout = self.layout
-        return FloatFormat(
+        return FloatSplit(
             layout.word_bytes,
             layout.exponent_bits,
             layout.mantissa_bits,
@@ -146,12 +147,12 @@ class TensorModel:
             low_bits = self.bounded.form.low_bits
             low = {"low": low_bits} if low_bits else {}
             return {"symbol": 8} | low | {"escape": 8 * self.layout.word_bytes}
-        form = self.form
+        split = self.split
         streams = {"symbol": 8}
-        streams |= {f"plane{k}": 8 for k in range(form.raw_bits // 8)}
-        if form.raw_bits % 8:
-            streams["top"] = form.raw_bits % 8
-        return streams | {"escape": 8 * form.escape_bytes}
+        streams |= {f"plane{k}": 8 for k in range(split.raw_bits // 8)}
+        if split.raw_bits % 8:
+            streams["top"] = split.raw_bits % 8
+        return streams | {"escape": 8 * split.escape_bytes}
 
 
 def max_streams(layout: WordLayout) -> int:

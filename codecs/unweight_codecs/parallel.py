@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from unweight_codecs.errors import UsageError
 
@@ -16,10 +16,18 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+class OrderedMap(Protocol):
+    """Like ``map``, but perhaps in several threads."""
+
+    def __call__(self, work: Callable[[T], R], items: Sequence[T], /) -> Iterator[R]:
+        """Yield ``work(item)`` in the order of the items."""
+        ...
+
+
 def thread_count(requested: int) -> int:
     """Return the threads to use: ``requested``, or what the process may use when it is 0."""
     if not 0 <= requested <= MAX_THREADS:
-        raise UsageError(f"--threads must be 0 to {MAX_THREADS}, not {requested}")
+        raise UsageError(f"must be 0 to {MAX_THREADS}, not {requested}", parameter="threads")
     if requested:
         return requested
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

@@ -8,13 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs import fused
-from unweight_codecs.bounded.error_bound import ErrorBound
 from unweight_codecs.codec import SLOTS_IN_ORDER, Stage, TensorView
 from unweight_codecs.errors import IntegrityError, UsageError
 from unweight_codecs.exact.bit_exact import BitExact
-from unweight_codecs.kernels import kernels
-from unweight_codecs.kernels.base import GROUP
-from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.kernels.operands import GROUP
 from unweight_codecs.layouts import WordLayout, layout_of
 from unweight_codecs.model import BoundedModel, TensorModel, max_streams
 from unweight_codecs.payload import head as payload_head
@@ -25,11 +22,10 @@ from unweight_codecs.payload.directory import (
     record_bytes,
 )
 from unweight_codecs.payload.pack import Pack
-from unweight_codecs.registry import BOUNDED_STAGES, BUILT_IN_STAGES, EXACT_STAGES, create_codec
+from unweight_codecs.registry import create_codec
 from unweight_codecs.span import CheckResult, Span
 from unweight_codecs.tensor_spec import TensorSpec
 
-FUSED_STAGES = SLOTS_IN_ORDER.index("tile_svd")  # the stages before it, which ``fused.split`` does
 MAX_TABLES_BYTES = 1 << 17  # per stream: 127 tables of at most 513 bytes, and room for the rest
 SCALE_WORDS = 8  # at least so many words share a byte of scales: there are 16 rows and columns
 
@@ -45,20 +41,29 @@ class Pipeline:
         """Return the pipeline as the manifest stores it."""
         return {"name": self.name, "stages": [stage.to_dict() for stage in self.stages]}
 
+    @property
+    def _pack(self) -> Pack:
+        """What cuts tensors into chunks; a stage of another kind in the slot has no say in that."""
+        stage = self.stages[-1]
+        return stage if isinstance(stage, Pack) else Pack()
+
     def chunk_words(self, layout: WordLayout) -> int:
         """Return the words per chunk for a tensor."""
-        pack = self.stages[-1]
-        return (pack if isinstance(pack, Pack) else Pack()).chunk_words(layout)
+        return self._pack.chunk_words(layout)
 
     @property
     def is_exact(self) -> bool:
         """Whether every word is decoded to what it was."""
-        return not isinstance(self.stages[SLOTS_IN_ORDER.index("bound")], ErrorBound)
+        return self._bound.mode != "bounded"
 
     @property
-    def is_built_in(self) -> bool:
-        """Whether all stages are those of this library, and not subclasses of them."""
-        return all(type(stage) in BUILT_IN_STAGES for stage in self.stages)
+    def _bound(self) -> Stage:
+        return self.stages[SLOTS_IN_ORDER.index("bound")]
+
+    @property
+    def stage_types(self) -> tuple[type[Stage], ...]:
+        """The classes of the stages in order, which is what fused kernels are found by."""
+        return tuple(map(type, self.stages))
 
     def fit(self, tensor: TensorView, epsilon: float = 0.0) -> TensorModel:
         """Let every stage decide its part of the model of a tensor.
@@ -66,10 +71,8 @@ class Pipeline:
         ``epsilon``, the relative error allowed, is above 0 for pipelines that are not exact.
         """
         model = self._model(tensor.spec, tensor.layout, tensor.chunk_words)
-        if model.bounded:
-            model.bounded.guide.epsilon = epsilon
         for stage in self.stages:
-            stage.fit(tensor, model)
+            stage.fit(tensor, model, epsilon)
         model.sections = tuple(stage.write(model) for stage in self.stages)
         return model
 
@@ -77,38 +80,29 @@ class Pipeline:
         """Turn the words of a span into chunks; ``check`` then compares what they decode to."""
         for stage in self.stages:
             stage.prepare(span, model)
-        native = None if model.bounded else self._native(model)
-        if native:
-            fused.split(span, model, native)
-        for stage in self.stages[FUSED_STAGES if native else 0 :]:
+        done = fused.encode(self.stage_types, span, model)
+        for stage in self.stages[done:]:
             stage.encode(span, model)
 
-    def check(self, span: Span, model: TensorModel) -> CheckResult:
+    def check(self, span: Span, model: TensorModel, epsilon: float = 0.0) -> CheckResult:
         """Decode what ``encode`` made of a span and return what that gives.
 
-        Raises IntegrityError if a bit differs, or with an error bound if it does not hold.
+        Raises IntegrityError if a bit differs, or with an error bound if ``epsilon`` does not hold.
         """
         decoded = span.copy_empty()
         self.decode(decoded, model)
-        bound = self.stages[SLOTS_IN_ORDER.index("bound")]
-        checker = bound if isinstance(bound, BitExact | ErrorBound) else BitExact()
-        return checker.check(span, decoded, model)
+        # Exact coding is compared here, whatever stage is in the slot: none can switch that off.
+        bound = BitExact() if self.is_exact else self._bound
+        return bound.check(span, decoded, model, epsilon)
 
     def decode(self, span: Span, model: TensorModel) -> None:
         """Turn the chunks of a span into words."""
         for stage in self.stages:
             stage.prepare(span, model)
-        native = self._native(model)
-        if native and fused.decode(span, model, native):
+        if fused.decode(self.stage_types, span, model):
             return
         for stage in reversed(self.stages):
             stage.decode(span, model)
-
-    def _native(self, model: TensorModel) -> NativeKernels | None:
-        """Return the fused kernels where they stand for these stages."""
-        active = kernels()
-        fits = self.is_built_in and model.layout.is_float
-        return active if isinstance(active, NativeKernels) and fits else None
 
     def write_head(self, model: TensorModel, directory: NDArray[np.void]) -> bytes:
         """Return the payload's head."""
@@ -148,15 +142,12 @@ class Pipeline:
     def as_decoded(self, model: TensorModel) -> TensorModel:
         """Return the model as a decoder will rebuild it from the head; to check chunks with."""
         rows = model.chunks * directory_dtype(model).itemsize
-        rebuilt = self._read_sections(model.sections, model.spec, rows)
-        if rebuilt.bounded and model.bounded:
-            rebuilt.bounded.guide = model.bounded.guide
-        return rebuilt
+        return self._read_sections(model.sections, model.spec, rows)
 
     def _model(self, spec: TensorSpec, layout: WordLayout, chunk_words: int) -> TensorModel:
-        return TensorModel(
-            spec, layout, chunk_words, bounded=None if self.is_exact else BoundedModel()
-        )
+        bounded = None if self.is_exact else BoundedModel()
+        names = self._pack.coder_names
+        return TensorModel(spec, layout, chunk_words, coder_names=names, bounded=bounded)
 
     def _read_sections(
         self, sections: Sequence[bytes], spec: TensorSpec, directory_bytes: int
@@ -180,8 +171,9 @@ def pipeline_of(name: str, stages: Iterable[Stage]) -> Pipeline:
         raise UsageError(
             f"a pipeline has the stages {', '.join(SLOTS_IN_ORDER)} in this order, not {slots}"
         )
-    exact = [stage.label() for stage in chosen[:-1] if isinstance(stage, EXACT_STAGES)]
-    bounded = [stage.label() for stage in chosen[:-1] if isinstance(stage, BOUNDED_STAGES)]
+    exact, bounded = (
+        [stage.label() for stage in chosen if stage.mode == mode] for mode in ("exact", "bounded")
+    )
     if exact and bounded:
         raise UsageError(
             f"the stages {', '.join(exact)} code exactly, {', '.join(bounded)} within an error "

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs.kernels import buffers
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class CheckResult:
 class Span:
     """A run of chunks of a tensor: whole ones, except for the tensor's last one.
 
-    ``words`` holds the span's bytes. Stages add and consume ``streams``: symbols and classes are
+    ``words`` holds the span's bytes. Stages add and consume ``streams``: symbols and contexts are
     padded to whole groups of 128, planes and top values are not; the escape stream holds the
     exponents of escaped words. A fused kernel may leave a stream in ``packed`` form only, as raw
     segments hold it, and count the escapes of each chunk itself. ``coded`` holds the span's chunks

@@ -1,7 +1,6 @@
 """The first pass over a tensor: its histograms, region by region, and its digest."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable
 
 import numpy as np
 import xxhash
@@ -9,28 +8,18 @@ from numpy.typing import NDArray
 
 from unweight_codecs.codec import MAX_REGIONS, Reader, TensorView
 from unweight_codecs.kernels import kernels
-from unweight_codecs.kernels.base import ALPHABET, SAMPLED_BLOCKS, Bytes
+from unweight_codecs.kernels.operands import ALPHABET, SAMPLING_STRIDE, Bytes
 from unweight_codecs.layouts import WordLayout, layout_of, streams_of
 from unweight_codecs.layouts.blocks import take_apart
 from unweight_codecs.layouts.contexts import CONTEXTS
+from unweight_codecs.parallel import OrderedMap
 from unweight_codecs.tensor_spec import TensorSpec
 
-_T = TypeVar("_T")
-_R = TypeVar("_R")
-
 SURVEY_CHUNKS = 8  # read at once
-# Large float tensors are counted on a sample of blocks: the model is as good, for less time.
-_BLOCK_WORDS = 1 << 12
+# Large float tensors are counted on a sample of stretches: the model is as good, for less time.
+_STRETCH_WORDS = 1 << 12
 _SAMPLED_FROM_WORDS = 1 << 16
 _MANY_VALUES = 16  # per block: such fields are counted on a sample of blocks
-
-
-class OrderedMap(Protocol):
-    """Like ``map``, but perhaps in several threads."""
-
-    def __call__(self, work: Callable[[_T], _R], items: Sequence[_T], /) -> Iterator[_R]:
-        """Yield ``work(item)`` in the order of the items."""
-        ...
 
 
 def survey(
@@ -87,8 +76,8 @@ def _is_sampled(layout: WordLayout) -> bool:
 def _histogram(words: Bytes, layout: WordLayout) -> NDArray[np.uint32]:
     if layout.is_float:
         field = words.view(f"<u{layout.word_bytes}")
-        block = _BLOCK_WORDS if _is_sampled(layout) else 0
-        return kernels().histogram(field, layout.histogram_shift, layout.histogram_bits, block)
+        stretch = _STRETCH_WORDS if _is_sampled(layout) else 0
+        return kernels().histogram(field, layout.histogram_shift, layout.histogram_bits, stretch)
     if layout.fields:
         return _block_histogram(words.reshape(-1, layout.word_bytes), layout)
     streams = streams_of(words, layout).values()
@@ -100,7 +89,7 @@ def _block_histogram(blocks: Bytes, layout: WordLayout) -> NDArray[np.uint32]:
     few = [field for field in layout.fields if field.count < _MANY_VALUES]
     many = [field for field in layout.fields if field.count >= _MANY_VALUES]
     exact = take_apart(blocks, few)
-    sampled = take_apart(blocks[::SAMPLED_BLOCKS], many)
+    sampled = take_apart(blocks[::SAMPLING_STRIDE], many)
     rows = []
     for stream, bits in layout.plain_streams().items():
         counts = kernels().histogram((exact if stream in exact else sampled)[stream], 0, 8)
@@ -110,7 +99,7 @@ def _block_histogram(blocks: Bytes, layout: WordLayout) -> NDArray[np.uint32]:
         if stream in exact:
             rows.append(_by_context(contexts, exact[stream]))
         else:
-            counts = _by_context(contexts[::SAMPLED_BLOCKS], sampled[stream])
+            counts = _by_context(contexts[::SAMPLING_STRIDE], sampled[stream])
             rows.append(_scaled(counts, layout.plain_streams()[stream]))
     return np.concatenate(rows)
 
@@ -123,7 +112,7 @@ def _by_context(contexts: Bytes, values: Bytes) -> NDArray[np.uint32]:
 
 def _scaled(counts: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
     """Scale sampled counts up; what was not seen may still occur and needs a frequency."""
-    scaled = counts.reshape(-1, ALPHABET) * np.uint32(SAMPLED_BLOCKS)
+    scaled = counts.reshape(-1, ALPHABET) * np.uint32(SAMPLING_STRIDE)
     scaled[:, : 1 << bits] += np.uint32(1)
     return scaled.reshape(-1)
 

@@ -1,27 +1,112 @@
-"""Tensors coded and decoded in memory, without a file: for measuring and for self-tests."""
+"""Tensors to payloads and back, in memory: the one loop that encodes, whatever reads and writes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from unweight_codecs.accelerators import SPAN_CHUNKS, CodedSpan
-from unweight_codecs.errors import UnweightError
-from unweight_codecs.kernels import buffers
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.accelerators import SPAN_CHUNKS, CodedSpan, PayloadHead
+from unweight_codecs.codec import Reader, TensorView
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.layouts import layout_of
 from unweight_codecs.model import TensorModel
-from unweight_codecs.payload.directory import chunk_lengths
+from unweight_codecs.parallel import OrderedMap
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.span import Span
 from unweight_codecs.survey import survey
 from unweight_codecs.tensor_spec import TensorSpec
 
 
+@dataclass(frozen=True, slots=True)
+class TensorFit:
+    """A pipeline with the model that its stages fitted to a tensor.
+
+    Attributes:
+        number: Position of the pipeline among the choices.
+        pipeline: The pipeline.
+        model: The fitted model.
+        epsilon: Relative error allowed; 0 in the exact mode.
+    """
+
+    number: int
+    pipeline: Pipeline
+    model: TensorModel
+    epsilon: float
+
+    @property
+    def expected_bytes(self) -> int:
+        """Estimated size of the payload."""
+        return self.pipeline.head_length(self.model) + self.model.estimated_bits // 8
+
+
+def fit_smallest(view: TensorView, choices: Sequence[tuple[Pipeline, float]]) -> TensorFit:
+    """Fit each pipeline, with its error bound, and return the one that promises the fewest bytes.
+
+    The pipelines must have chunks of the size that the view has. The first of equals wins.
+    """
+    fits = (
+        TensorFit(number, pipeline, pipeline.fit(view, epsilon), epsilon)
+        for number, (pipeline, epsilon) in enumerate(choices)
+    )
+    return min(fits, key=lambda fit: fit.expected_bytes)
+
+
+def encode_spans(
+    fit: TensorFit,
+    read: Reader,
+    ordered: OrderedMap = map,
+    *,
+    check: bool = True,
+    span_chunks: int = SPAN_CHUNKS,
+) -> Iterator[Span]:
+    """Yield the coded spans of a tensor in order.
+
+    With ``check`` each span is decoded again by the model that a reader will rebuild from the head,
+    and compared; ``Span.checked`` then holds the result. Raises IntegrityError where it differs, or
+    where the error bound does not hold.
+    """
+    pipeline, model = fit.pipeline, fit.model
+    rebuilt = pipeline.as_decoded(model) if check else model
+    step = span_chunks * model.chunk_words
+
+    def encode(first: int) -> Span:
+        count = min(step, model.layout.words - first)
+        span = Span(first, count, read(first, count))
+        pipeline.encode(span, model)
+        if check:
+            span.checked = pipeline.check(span, rebuilt, fit.epsilon)
+        span.drop_streams()
+        return span
+
+    return ordered(encode, range(0, model.layout.words, step))
+
+
+def reader_of(data: Bytes, spec: TensorSpec) -> Reader:
+    """Return what reads words of a tensor whose bytes are in memory."""
+    size = layout_of(spec).word_bytes
+    return lambda first, count: data[first * size : (first + count) * size]
+
+
+def view_in_memory(spec: TensorSpec, data: Bytes, pipeline: Pipeline) -> TensorView:
+    """Survey a tensor whose bytes are in memory, in chunks as long as ``pipeline`` makes them."""
+    chunk_words = pipeline.chunk_words(layout_of(spec))
+    return survey(spec, reader_of(data, spec), chunk_words, _no_observer)[0]
+
+
+def _no_observer(words: Bytes) -> None:
+    """Take no note of the bytes that a survey reads."""
+
+
 @dataclass(slots=True)
-class Coded:
-    """A tensor coded in memory; ``size`` is what it takes in a file."""
+class EncodedTensor:
+    """A payload in memory.
+
+    Attributes:
+        spec: The tensor.
+        size: Bytes that the payload takes in a file.
+        head: Its head.
+        spans: Its spans, which hold the coded chunks.
+    """
 
     spec: TensorSpec
     size: int
@@ -29,9 +114,17 @@ class Coded:
     spans: list[Span]
 
 
+def encode_fitted(fit: TensorFit, data: Bytes, *, check: bool = False) -> EncodedTensor:
+    """Code a tensor in memory with a fitted pipeline, whatever size that gives."""
+    spec = fit.model.spec
+    spans = list(encode_spans(fit, reader_of(data, spec), check=check))
+    head = fit.pipeline.write_head(fit.model, np.concatenate([span.directory for span in spans]))
+    return EncodedTensor(spec, len(head) + sum(span.coded.size for span in spans), head, spans)
+
+
 def encode_tensor(
     pipeline: Pipeline, spec: TensorSpec, data: Bytes, epsilon: float = 0.0
-) -> Coded | None:
+) -> EncodedTensor | None:
     """Code a tensor in memory, without checking; None when it would not shrink.
 
     ``epsilon`` is the error bound of a pipeline that is not exact.
@@ -42,86 +135,39 @@ def encode_tensor(
 
 def encode_smallest(
     choices: Sequence[tuple[Pipeline, float]], spec: TensorSpec, data: Bytes
-) -> tuple[Pipeline, Coded] | None:
+) -> tuple[Pipeline, EncodedTensor] | None:
     """Code a tensor with the pipeline that makes it smallest; None when it would not shrink.
 
     ``choices`` are pipelines for chunks of one size, each with its error bound.
     """
-    layout = layout_of(spec)
-
-    def read(first: int, count: int) -> Bytes:
-        return data[first * layout.word_bytes : (first + count) * layout.word_bytes]
-
-    view, _ = survey(spec, read, choices[0][0].chunk_words(layout), lambda words: None)
-    fitted = [(pipeline, pipeline.fit(view, epsilon)) for pipeline, epsilon in choices]
-    expected = [
-        pipeline.head_length(model) + model.estimated_bits // 8 for pipeline, model in fitted
-    ]
-    if min(expected) >= data.size:
+    fit = fit_smallest(view_in_memory(spec, data, choices[0][0]), choices)
+    if fit.expected_bytes >= data.size:
         return None
-    pipeline, model = fitted[expected.index(min(expected))]
-    spans = []
-    step = SPAN_CHUNKS * model.chunk_words
-    for first in range(0, layout.words, step):
-        count = min(step, layout.words - first)
-        span = Span(first, count, read(first, count))
-        pipeline.encode(span, model)
-        span.drop_streams()
-        spans.append(span)
-    head = pipeline.write_head(model, np.concatenate([span.directory for span in spans]))
-    size = len(head) + sum(span.coded.size for span in spans)
-    return (pipeline, Coded(spec, size, head, spans)) if size < data.size else None
+    encoded = encode_fitted(fit, data)
+    return (fit.pipeline, encoded) if encoded.size < data.size else None
 
 
-def decode_tensor(pipeline: Pipeline, coded: Coded) -> list[Bytes]:
+def decode_tensor(pipeline: Pipeline, encoded: EncodedTensor) -> list[Bytes]:
     """Decode what ``encode_tensor`` returned, span by span, with all checks."""
-    model, _ = pipeline.read_head(coded.head, coded.spec, coded.size)
+    model, _ = pipeline.read_head(encoded.head, encoded.spec, encoded.size)
     restored = []
-    for span in coded.spans:
+    for span in encoded.spans:
         empty = span.copy_empty()
         pipeline.decode(empty, model)
         restored.append(empty.words)
     return restored
 
 
-def spans_of(pipeline: Pipeline, coded: Coded, span_chunks: int) -> list[CodedSpan]:
-    """Return what ``encode_tensor`` returned as spans of so many chunks, for an engine."""
-    model, directory = pipeline.read_head(coded.head, coded.spec, coded.size)
-    chunks = np.concatenate([span.coded for span in coded.spans])
-    ends = np.concatenate([[0], np.cumsum(chunk_lengths(directory))])
-    return [
-        _span_of(
-            pipeline,
-            model,
-            first,
-            directory[first : first + span_chunks],
-            chunks[ends[first] : ends[min(first + span_chunks, model.chunks)]],
-        )
-        for first in range(0, model.chunks, span_chunks)
-    ]
+def spans_of(pipeline: Pipeline, encoded: EncodedTensor, span_chunks: int) -> list[CodedSpan]:
+    """Return what ``encode_tensor`` returned as spans of ``span_chunks`` chunks, for an engine."""
+    head = PayloadHead.parse(pipeline, encoded.head, encoded.spec, encoded.size)
+    chunks = np.concatenate([span.coded for span in encoded.spans])
+    return head.spans(_reader_into(chunks, head.chunks_offset), span_chunks)
 
 
-def _span_of(
-    pipeline: Pipeline,
-    model: TensorModel,
-    first_chunk: int,
-    directory: NDArray[np.void],
-    coded: Bytes,
-) -> CodedSpan:
-    first_word = first_chunk * model.chunk_words
-    count = min(len(directory) * model.chunk_words, model.layout.words - first_word)
-    size = count * model.layout.word_bytes
+def _reader_into(chunks: Bytes, offset: int) -> Callable[[int, memoryview], None]:
+    def read_into(position: int, target: memoryview) -> None:
+        start = position - offset
+        target[:] = chunks[start : start + len(target)].data
 
-    def read(buffer: Bytes) -> Span:
-        buffer[:] = coded
-        return Span(first_word, count, coded=buffer, directory=directory)
-
-    def decode(span: Span) -> None:
-        span.words = buffers.empty(size)
-        pipeline.decode(span, model)
-
-    def failed(error: UnweightError) -> UnweightError:
-        return error
-
-    built_in = pipeline.is_built_in
-    return CodedSpan(model, directory, coded.size, size, read, decode, failed, built_in)
+    return read_into

@@ -1,1 +1,1 @@
-"""CUDA side of Unweight, reached through the entry point group ``unweight.accelerators``."""
+"""CUDA side of Unweight, reached through entry points: an accelerator and a tuner."""

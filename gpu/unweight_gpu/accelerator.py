@@ -1,10 +1,11 @@
 """The accelerator ``cuda``: whether a device can be used here, and an engine on it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
-from unweight_codecs.accelerators import Engine, TuningReport
+from unweight_codecs.accelerators import Engine
 from unweight_codecs.errors import ResourceError
+from unweight_gpu.device.cupy_device import CudaDevice
 from unweight_gpu.device.failures import device_errors, line_of
 
 INSTALL_HINT: Final = "pip install 'unweight[gpu]'"
@@ -38,21 +39,9 @@ class CudaAccelerator:
         """Return an engine; see ``Accelerator``. One thread of the host is enough to feed it."""
         self.require(number)
         from unweight_gpu.decoding.engine import CudaEngine
-        from unweight_gpu.device.cupy_device import CudaDevice
 
         with device_errors():
             return CudaEngine(CudaDevice(number), f"{self.name}:{number}", note)
-
-    def tune(
-        self, number: int, shapes: Sequence[tuple[int, int]], batches: Sequence[int]
-    ) -> TuningReport:
-        """Measure the strategies of ``palette.strategy``; see ``Accelerator``."""
-        self.require(number)
-        from unweight_gpu.device.cupy_device import CudaDevice
-        from unweight_gpu.palette.cuda import tune_on
-
-        with device_errors():
-            return tune_on(shapes, batches, CudaDevice(number)).summary()
 
 
 def _described(number: int) -> tuple[bool, str]:

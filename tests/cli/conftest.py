@@ -17,6 +17,7 @@ import pytest
 import unweight_cli
 import unweight_codecs
 from unweight.operations.report import (
+    CheckKind,
     FileReport,
     HeaderReport,
     OperationReport,
@@ -153,7 +154,11 @@ def operation(tensors: tuple[TensorReport, ...]) -> Callable[[str], OperationRep
             cpu_seconds=0.9,
             threads=2,
             kernel="portable",
-            verified="bit-exact: verified",
+            checked=CheckKind.WRITTEN,
+            exact=True,
+            bounded_tensors=0,
+            max_epsilon=0.0,
+            worst_error=0.0,
         )
 
     return report

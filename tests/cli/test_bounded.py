@@ -109,7 +109,7 @@ def test_inspect(coded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [stage["name"] for stage in report["stages"]] == [
         "channel_outlier",
         "level_grid",
-        "tile_low_rank",
+        "tile_svd",
         "error_bound",
         "pack",
     ]
@@ -199,7 +199,7 @@ def test_a_bound_in_a_recipe(
 def test_rules_without_effect_are_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = tmp_path / "recipe.toml"
     recipe.write_text('[[rule]]\ntensors = "nothing.*"\nepsilon = 0\n')
-    source = ROOT / "fixtures" / "golden_bounded" / "model.safetensors"
+    source = ROOT / "fixtures" / "golden" / "1.0" / "bounded" / "model.safetensors"
     line = ["compress", str(source), "-o", str(tmp_path / "c"), "--recipe", str(recipe)]
     note = f"{recipe}: rule 1: no tensor follows it"
     assert run([*line, "--json"]) == 0
@@ -213,8 +213,8 @@ def test_rules_without_effect_are_noted(tmp_path: Path, capsys: pytest.CaptureFi
 def test_a_compressed_original_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    coded = ROOT / "fixtures" / "golden_bounded" / "default.unweight.safetensors"
-    other = ROOT / "fixtures" / "golden_bounded" / "fast.unweight.safetensors"
+    coded = ROOT / "fixtures" / "golden" / "1.0" / "bounded" / "model.default.unweight.safetensors"
+    other = ROOT / "fixtures" / "golden" / "1.0" / "bounded" / "model.fast.unweight.safetensors"
     assert run(["verify", str(coded), "--against", str(other)]) == 2
     assert capsys.readouterr().err == (
         f"unweight: error: {other}: is compressed itself, and no original (decompress it first)\n"

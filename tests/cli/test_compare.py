@@ -25,7 +25,7 @@ from tests.support.evaluation import (
 )
 from tests.support.models import gaussian, noise, write_model
 from unweight.evaluation import extra
-from unweight.evaluation.compare.comparison_report import ComparisonReport, Row
+from unweight.evaluation.compare.comparison_report import ComparisonReport, ComparisonRow
 from unweight.evaluation.compare.methods import METHODS
 from unweight.evaluation.measure.estimates import Estimate
 from unweight.evaluation.measure.perplexity_report import WindowsReport
@@ -147,16 +147,16 @@ def test_perplexity_is_that_of_a_model_with_these_weights(capsys: Capture) -> No
     assert divergences[0] > 0
 
 
-def report_of(*rows: Row) -> ComparisonReport:
+def report_of(*rows: ComparisonRow) -> ComparisonReport:
     evaluated = WindowsReport("text.txt", 9000, 4000, 512, 4, 1020, "")
     return ComparisonReport("model", 3, 80, 100, ("odd", "odder"), evaluated, rows, "cpu", 9.0)
 
 
 BROKEN = report_of(
-    Row("original", "original", 200, True, 16.0, 0.0, *[Estimate(30.5, 0.25)] * 3),
-    Row("broken", "pruned", 100, False, 8.0, 0.5, *[Estimate(math.nan, math.nan)] * 3),
-    Row("bad", "pruned", 90, False, 7.2, 0.6, *[Estimate(math.inf, math.inf)] * 3),
-    Row("same", "bounded", 80, True, 6.4, 0.01, *[Estimate(-1e-9, 0.0)] * 3),
+    ComparisonRow("original", "original", 200, True, 16.0, 0.0, *[Estimate(30.5, 0.25)] * 3),
+    ComparisonRow("broken", "pruned", 100, False, 8.0, 0.5, *[Estimate(math.nan, math.nan)] * 3),
+    ComparisonRow("bad", "pruned", 90, False, 7.2, 0.6, *[Estimate(math.inf, math.inf)] * 3),
+    ComparisonRow("same", "bounded", 80, True, 6.4, 0.01, *[Estimate(-1e-9, 0.0)] * 3),
 )
 
 
@@ -253,7 +253,7 @@ def test_shards_of_a_compressed_directory(
     assert rows["Q4_0"]["nbytes"] == (64 * 64 + 64 * 32) // 32 * 18 + 8 * 30 * 2 + 9 * 4
     assert list(temporary.iterdir()) == []
     assert run(["compare", str(model), *ALONE]) == 0
-    assert "leave 1 tensor as they are, whose rows are no whole blocks: odd." in (
+    assert "leave 1 tensor as they are, whose rows are not whole blocks: odd." in (
         capsys.readouterr().out
     )
 
@@ -272,7 +272,7 @@ def test_a_model_without_finite_logits(tmp_path: Path, capsys: Capture) -> None:
     [
         (("--no-perplexity", "--windows", "3"), "--windows: has no effect with --no-perplexity"),
         (("--no-perplexity", "--text", "eval.txt"), "--text: has no effect"),
-        (("--epsilon", "0"), "--epsilon 0: the lossless rows are there anyway"),
+        (("--epsilon", "0"), "--epsilon must be above 0: the lossless rows are there anyway"),
         (("--epsilon", "nan"), "epsilon must be a number from 0 to 1"),
         (("--epsilon", "-0.1"), "epsilon must be a number from 0 to 1"),
         (("--epsilon", "2"), "epsilon must be a number from 0 to 1"),
@@ -300,7 +300,7 @@ def test_models_that_cannot_be_compared(tmp_path: Path, capsys: Capture) -> None
     bounded = tmp_path / "bounded.safetensors"
     compress(WEIGHTS, bounded, CompressOptions(epsilon=0.05), NoProgress())
     integers = write_model(tmp_path / "integers.safetensors", {"a": noise((64, 64), 1)})
-    blocks = TINY.parents[1] / "golden" / "blocks.gguf"
+    blocks = TINY.parents[1] / "golden" / "1.0" / "lossless" / "blocks.gguf"
     for line, code, words in (
         ([lone], 2, "no config.json beside it"),
         ([blocks], 2, "a GGUF model cannot be compared"),
@@ -331,7 +331,7 @@ def test_packages_that_are_missing(
     assert not plot.exists()
 
 
-@pytest.mark.parametrize("report", [ComparisonReport, Row, WindowsReport, Estimate])
+@pytest.mark.parametrize("report", [ComparisonReport, ComparisonRow, WindowsReport, Estimate])
 def test_every_field_is_documented(report: type) -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     (body,) = re.findall(r"^## compare\n(.*?)(?=^## |\Z)", text, re.M | re.S)

@@ -13,9 +13,9 @@ RunCli = Callable[..., CompletedProcess[str]]
 # A command line whose compress takes its time and then fails.
 SLOW = """
 import sys, time
-import unweight.operations.compress as module
+import unweight
 
-def compress(source, target, options, progress):
+def compress(path, output, *, progress, **options):
     progress.begin("model-00001-of-00002-with-a-long-name.safetensors", 1_000_000)
     progress.advance(500_000)
     try:
@@ -25,8 +25,7 @@ def compress(source, target, options, progress):
         print("cleaned", file=sys.stderr, flush=True)
     raise ZeroDivisionError("at the end")
 
-module.compress = compress
-module.plan = lambda *given: None
+unweight.compress = compress
 from unweight_cli.__main__ import main
 main()
 """

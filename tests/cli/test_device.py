@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from unweight_cli.app import run
-from unweight_codecs import registry
-from unweight_codecs.accelerators import CodedSpan, CpuEngine, Engine, Piece
+from unweight_codecs.accelerators import CodedSpan, CpuEngine, Engine, Piece, registry
 
 ROOT = Path(__file__).parents[2]
-CODED = ROOT / "fixtures" / "golden" / "floats16.default.unweight.safetensors"
-ORIGINAL = ROOT / "fixtures" / "golden" / "floats16.safetensors"
+CODED = ROOT / "fixtures" / "golden" / "1.0" / "lossless" / "floats16.default.unweight.safetensors"
+ORIGINAL = ROOT / "fixtures" / "golden" / "1.0" / "lossless" / "floats16.safetensors"
 
 
 class Elsewhere:

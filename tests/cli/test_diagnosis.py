@@ -11,8 +11,8 @@ from unweight.operations import diagnosis as diagnosis_module
 from unweight.operations.diagnosis import Diagnosis
 from unweight_cli.app import run
 from unweight_cli.render.diagnosis import diagnosis
+from unweight_codecs.accelerators.registry import AcceleratorStatus
 from unweight_codecs.kernels import KernelStatus
-from unweight_codecs.registry import AcceleratorStatus
 
 REFERENCE = KernelStatus("reference", True, "")
 

@@ -49,7 +49,7 @@ def test_nothing_is_tried_on_an_unsound_original(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "unweight.operations.compress.compress", lambda *_: pytest.fail("compressed")
+        "unweight.evaluation.compression.compress_planned", lambda *_: pytest.fail("compressed")
     )
     original = variant(tmp_path / "original", change)
     line = ["compress", str(original), "-o", str(tmp_path / "out"), *QUICK]

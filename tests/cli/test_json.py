@@ -20,8 +20,8 @@ from unweight.operations.report import (
     TensorReport,
 )
 from unweight_cli.app import run
-from unweight_codecs.accelerators import TuningReport, TuningRow
 from unweight_codecs.registry import CodecInfo
+from unweight_gpu.palette.tuning import TuningReport, TuningRow
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "json.md"
 SECTIONS: dict[str, tuple[type, ...]] = {

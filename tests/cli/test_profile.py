@@ -68,7 +68,7 @@ def test_a_compressed_model_has_the_profile_of_its_original(
 
 def test_refusals(tmp_path: Path, capsys: Capture) -> None:
     output = tmp_path / "out.json"
-    gguf = TINY.parents[1] / "golden" / "blocks.gguf"
+    gguf = TINY.parents[1] / "golden" / "1.0" / "lossless" / "blocks.gguf"
     empty = tmp_path / "empty.txt"
     empty.write_bytes(b"")
     for line, code, words in (

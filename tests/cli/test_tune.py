@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from unweight.operations.tune import TUNERS
 from unweight_cli.app import run
-from unweight_codecs import registry
-from unweight_codecs.accelerators import TuningReport, TuningRow
+from unweight_codecs.accelerators import registry
+from unweight_gpu.palette.tuning import TuningReport, TuningRow
 
 REPORT = TuningReport(
     "A device, driver 13000",
@@ -20,10 +21,14 @@ REPORT = TuningReport(
 
 
 class Accelerator:
-    """Returns the report, whatever is asked."""
+    """Is there."""
 
     def probe(self, number: int = 0) -> tuple[bool, str]:
         return True, "a device"
+
+
+class Tuner:
+    """Returns the report, whatever is asked."""
 
     def tune(self, *asked: object) -> TuningReport:
         return REPORT
@@ -34,6 +39,7 @@ def model(tmp_path: Path, write_model: object, monkeypatch: pytest.MonkeyPatch) 
     """Return a model, where a device is to be had."""
     monkeypatch.setattr(registry, "accelerator_names", lambda: ("cuda",))
     monkeypatch.setattr(registry, "create_accelerator", lambda name: Accelerator())
+    monkeypatch.setattr(TUNERS, "load", lambda name: Tuner())
     tensors = [("a", "BF16", (64, 128), bytes(2 * 64 * 128))]
     path: Path = write_model(tmp_path / "model.safetensors", tensors)  # type: ignore[operator]
     return path

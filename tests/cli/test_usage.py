@@ -232,3 +232,16 @@ def test_completion_knows_commands_and_presets(cli: RunCli) -> None:
 
     assert complete("unweight compr") == ["compress"]
     assert complete("unweight compress --preset m") == ["max"]
+
+
+@pytest.mark.parametrize("setting", ["grid=nope", "grid=pack"])
+def test_a_stage_that_does_not_fit_lists_those_that_do(
+    setting: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = small_model(tmp_path / "model.safetensors")
+    assert run(["compress", str(model), "--stage", setting]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"unweight: error: '{setting}': ")
+    assert "the file" not in error
+    assert error.endswith("(codecs for grid: histogram_grid, level_grid)\n")
+    assert [path.name for path in tmp_path.iterdir()] == [model.name]

@@ -4,7 +4,7 @@ printed in it restores what the library writes."""
 import re
 import struct
 from collections.abc import Callable
-from dataclasses import astuple, fields
+from dataclasses import astuple
 from pathlib import Path
 from types import ModuleType
 
@@ -23,7 +23,8 @@ from unweight.operations.compress import CompressOptions, compress
 from unweight.operations.progress import NoProgress
 from unweight_codecs.layouts import layout_of
 from unweight_codecs.layouts.contexts import CONTEXTS, PREDICTED, LowBits, Predictor, ZeroPoint
-from unweight_codecs.payload.directory import CODERS, LENGTH_BITS, TABLE_BITS
+from unweight_codecs.model import BUILT_IN_CODERS
+from unweight_codecs.payload.directory import LENGTH_BITS, TABLE_BITS
 from unweight_codecs.presets import PRESETS
 from unweight_codecs.registry import BUILT_IN_STAGES
 from unweight_codecs.tensor_spec import BLOCK_DTYPES, DTYPES, TensorSpec
@@ -109,9 +110,9 @@ def test_printed_decoder_restores_every_kind_of_segment(tmp_path: Path, restore:
         heads = [archive.head(source, here) for source, here in archive.tensors()]
     for head in heads:
         entries = head.directory["segments"].ravel() >> LENGTH_BITS + TABLE_BITS
-        coders |= {CODERS[entry] for entry in entries}
-    assert coders == set(CODERS)
-    assert any(head.model.classes for head in heads)
+        coders |= {BUILT_IN_CODERS[entry] for entry in entries}
+    assert coders == set(BUILT_IN_CODERS)
+    assert any(head.model.context_map for head in heads)
     assert restore(target.read_bytes()) == source.read_bytes()
 
 
@@ -228,15 +229,15 @@ def test_worked_example_is_what_the_code_writes() -> None:
 
 def test_version_and_coders_are_those_of_the_code() -> None:
     assert FORMAT.startswith(f"# The Unweight file format, version {FORMAT_MAJOR}.{FORMAT_MINOR}\n")
-    named = [row[1] for row in rows(FORMAT) if row[0].isdigit() and row[1] in CODERS]
-    assert named == list(CODERS)
+    named = [row[1] for row in rows(FORMAT) if row[0].isdigit() and row[1] in BUILT_IN_CODERS]
+    assert named == list(BUILT_IN_CODERS)
 
 
 def test_settings_are_those_of_the_stages() -> None:
     section = FORMAT.split("## 3. Pipelines")[1].split("## 4. ")[0]
     documented = {row[0]: row[1] for row in rows(section) if len(row) == 2}
     for stage in BUILT_IN_STAGES:
-        settings = {field.name for field in fields(stage)}
+        settings = set(stage().to_dict()["configuration"])
         assert settings <= set(re.findall(r"\w+", documented[stage.name]))
 
 

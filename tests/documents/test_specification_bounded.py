@@ -10,13 +10,13 @@ import pytest
 from tests.support import bounded, gguf_files, printed_decoder
 from tests.support.models import Tensor, write_model
 from unweight.archive import ArchiveReader
-from unweight.archive.reader import CodedHead
 from unweight.containers.gguf.ggml_types import type_id_of
 from unweight.operations.compress import CompressOptions, compress
 from unweight.operations.decompress import decompress
 from unweight.operations.progress import NoProgress
+from unweight_codecs.accelerators import PayloadHead
 from unweight_codecs.bounded.float_words import words_of_values
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.model import TensorModel
 from unweight_codecs.presets import BOUNDED
 
@@ -40,7 +40,7 @@ def restored(target: Path) -> bytes:
     return back.read_bytes()
 
 
-def heads(target: Path) -> dict[str, CodedHead]:
+def heads(target: Path) -> dict[str, PayloadHead]:
     with ArchiveReader(target) as archive:
         return {
             source.spec.name: archive.head(source, here)

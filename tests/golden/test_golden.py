@@ -7,48 +7,66 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fixtures.golden_folder import SUMS, VERSION, GoldenFolder
+from fixtures.make_golden import GOLDEN, LOSSLESS
 from unweight.archive import ArchiveReader
-from unweight.archive.hosts import FORMATS
-from unweight.archive.reader import CodedHead
+from unweight.containers.registry import CONTAINERS
 from unweight.operations.compress import CompressOptions, compress
 from unweight.operations.decompress import decompress
 from unweight.operations.progress import NoProgress
 from unweight.operations.verify import verify
+from unweight_codecs.accelerators import PayloadHead
 from unweight_codecs.layouts.contexts import PREDICTED
-from unweight_codecs.payload.directory import CODERS
+from unweight_codecs.model import BUILT_IN_CODERS
 from unweight_codecs.presets import PRESETS
 from unweight_codecs.tensor_spec import BLOCK_DTYPES, DTYPES
 
-FOLDER = Path(__file__).parents[2] / "fixtures" / "golden"
-CODED = sorted(FOLDER.glob("*.unweight.*"))
-ORIGINALS = sorted({*FOLDER.glob("*.safetensors"), *FOLDER.glob("*.gguf")} - set(CODED))
-LARGEST, LARGEST_TOTAL = 80_000, 700_000
+FOLDERS = sorted(GOLDEN.glob(f"*/{LOSSLESS}"))
+CODED = sorted(path for folder in FOLDERS for path in folder.glob("*.unweight.*"))
+ORIGINALS = sorted(
+    path
+    for folder in FOLDERS
+    for path in folder.iterdir()
+    if path not in CODED
+    if path.name != SUMS
+)
+MAX_BYTES, MAX_TOTAL_BYTES = 80_000, 700_000  # of a file, and of all files of a version
 
-golden = pytest.mark.parametrize("coded", CODED, ids=lambda path: path.name.split(".unweight")[0])
+golden = pytest.mark.parametrize(
+    "coded", CODED, ids=lambda path: f"{path.parts[-3]}-{path.name.split('.unweight')[0]}"
+)
+of_each_version = pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.parent.name)
 
 
 def original_of(coded: Path) -> Path:
-    return FOLDER / f"{coded.name.split('.')[0]}{coded.suffix}"
+    (original,) = (
+        path
+        for path in ORIGINALS
+        if path.parent == coded.parent and path.stem == coded.name.split(".")[0]
+    )
+    return original
 
 
-def test_there_are_golden_files() -> None:
-    assert CODED
+def test_every_version_has_golden_files() -> None:
+    assert GOLDEN / VERSION / LOSSLESS in FOLDERS
     assert {original_of(path) for path in CODED} == set(ORIGINALS)
 
 
-def test_nobody_changed_a_golden_file() -> None:
-    lines = (FOLDER / "SHA256SUMS").read_text().splitlines()
-    listed = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+@of_each_version
+def test_nobody_changed_a_golden_file(folder: Path) -> None:
     found = {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (*CODED, *ORIGINALS)
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.iterdir()
+        if path.name != SUMS
     }
-    assert found == listed
+    assert found == GoldenFolder(folder).digests()
 
 
-def test_golden_files_are_small() -> None:
-    sizes = [path.stat().st_size for path in (*CODED, *ORIGINALS)]
-    assert max(sizes) < LARGEST
-    assert sum(sizes) < LARGEST_TOTAL
+@of_each_version
+def test_golden_files_are_small(folder: Path) -> None:
+    sizes = [path.stat().st_size for path in folder.iterdir()]
+    assert max(sizes) < MAX_BYTES
+    assert sum(sizes) < MAX_TOTAL_BYTES
 
 
 @golden
@@ -94,26 +112,26 @@ class Seen:
                     if archive.is_coded(source.spec.name):
                         self._look(archive.head(source, here))
 
-    def _look(self, head: CodedHead) -> None:
+    def _look(self, head: PayloadHead) -> None:
         model, entries = head.model, head.directory["segments"]
         self.dtypes.add(model.spec.dtype)
-        self.coders |= {CODERS[coder] for coder in np.unique(entries >> 28).tolist()}
+        self.coders |= {BUILT_IN_CODERS[coder] for coder in np.unique(entries >> 28).tolist()}
         self.chunks = max(self.chunks, len(entries))
         self.predicted |= {(model.spec.dtype, stream) for stream in model.contextual}
         self.tables = max(self.tables, *map(len, model.tables.values()), 0)
         if model.layout.is_float:
             self.mantissa_bits.add(model.top_bits)
             self.escapes += int((entries[:, -1] & 0xFFFFF).sum())
-        if model.classes is not None:
-            self.contexts = max(self.contexts, len(model.classes.tables))
+        if model.context_map is not None:
+            self.contexts = max(self.contexts, len(model.context_map.tables))
 
 
 def test_golden_files_have_everything_the_format_has() -> None:
     seen = Seen()
-    assert seen.containers == set(FORMATS)
+    assert seen.containers == set(CONTAINERS)
     assert seen.dtypes == {*DTYPES, *BLOCK_DTYPES}
     assert seen.predicted == {(name, stream) for name in PREDICTED for stream in PREDICTED[name]}
-    assert seen.coders == set(CODERS)
+    assert seen.coders == set(BUILT_IN_CODERS)
     assert seen.presets == set(PRESETS)
     assert seen.escapes > 0
     assert seen.contexts > 1

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fixtures.golden_folder import SUMS, VERSION, GoldenFolder
+from fixtures.make_golden import BOUNDED, GOLDEN, restored_name
 from unweight.archive import ArchiveReader
 from unweight.operations.decompress import decompress
 from unweight.operations.progress import NoProgress
@@ -14,25 +16,26 @@ from unweight.operations.verify import verify
 if TYPE_CHECKING:
     from unweight_codecs.model import TensorModel
 
-FOLDER = Path(__file__).parents[2] / "fixtures" / "golden_bounded"
-ORIGINAL = FOLDER / "model.safetensors"
-CODED = sorted(FOLDER.glob("*.unweight.safetensors"))
+FOLDERS = sorted(GOLDEN.glob(f"*/{BOUNDED}"))
+CODED = sorted(path for folder in FOLDERS for path in folder.glob("*.unweight.*"))
 
-golden = pytest.mark.parametrize("coded", CODED, ids=lambda path: path.name.split(".")[0])
-
-
-def sums() -> dict[str, str]:
-    lines = (FOLDER / "SHA256SUMS").read_text().splitlines()
-    return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+golden = pytest.mark.parametrize(
+    "coded", CODED, ids=lambda path: f"{path.parts[-3]}-{path.name.split('.unweight')[0]}"
+)
 
 
-def test_nobody_changed_a_golden_file() -> None:
-    files = {path.name for path in FOLDER.iterdir()} - {"SHA256SUMS"}
-    restored = {f"{path.name.split('.')[0]}.restored" for path in CODED}
-    assert CODED
-    assert sums().keys() == files | restored
+def test_there_are_golden_files_of_this_version() -> None:
+    assert any(GOLDEN / VERSION in path.parents for path in CODED)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.parent.name)
+def test_nobody_changed_a_golden_file(folder: Path) -> None:
+    digests = GoldenFolder(folder).digests()
+    files = {path.name for path in folder.iterdir()} - {SUMS}
+    restored = {restored_name(name) for name in files if ".unweight." in name}
+    assert digests.keys() == files | restored
     for name in files:
-        assert hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() == sums()[name]
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digests[name]
 
 
 @golden
@@ -40,12 +43,12 @@ def test_decoding(each_kernel: str, coded: Path, tmp_path: Path) -> None:
     target = tmp_path / "restored"
     decompress(coded, target, threads=1, force=False, progress=NoProgress())
     digest = hashlib.sha256(target.read_bytes()).hexdigest()
-    assert digest == sums()[f"{coded.name.split('.')[0]}.restored"]
+    assert digest == GoldenFolder(coded.parent).digests()[restored_name(coded.name)]
 
 
 @golden
 def test_verifying(coded: Path) -> None:
-    verify(coded, ORIGINAL, threads=2, progress=NoProgress())
+    verify(coded, coded.with_name("model.safetensors"), threads=2, progress=NoProgress())
 
 
 def test_golden_files_have_everything_the_mode_has() -> None:

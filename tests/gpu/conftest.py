@@ -7,8 +7,9 @@ import pytest
 
 from benchmarks.gpu.data import Layer, made_up_layer
 from tests.gpu.simulator.compiler import find_compiler
+from tests.gpu.simulator.library_cache import user_folder
 from tests.gpu.support.benchmarking import SHAPES
-from tests.gpu.support.devices import CupyDevice, Device, Simulator
+from tests.gpu.support.devices import CupyDevice, Device, Simulator, why_no_device
 from tests.gpu.support.fake_cupy import FakeCupy
 from tests.gpu.support.streaming import Streaming
 from unweight_gpu.device import compilation
@@ -20,7 +21,7 @@ from unweight_gpu.device.interface import StreamingDevice
 def simulator(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Simulator:
-    """Return the simulator; its libraries stay in pytest's cache."""
+    """Return the simulator; compiled kernels are kept for later runs."""
     if sys.platform != "linux":
         pytest.skip("the simulator is for Linux")
     if find_compiler() is None:
@@ -29,6 +30,10 @@ def simulator(
 
 
 def _cache(config: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the user's cache, which outlives a checkout; else pytest's, else a folder for once."""
+    folder = user_folder()
+    if folder is not None:
+        return folder
     cache: pytest.Cache | None = getattr(config, "cache", None)  # its plugin can be switched off
     try:
         if cache is not None:
@@ -41,9 +46,6 @@ def _cache(config: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> P
 @pytest.fixture(scope="session")
 def cupy_device() -> CupyDevice:
     """Return the CUDA device."""
-    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
-    if not cupy.cuda.is_available():
-        pytest.skip("CuPy finds no CUDA device or no driver")
     return CupyDevice()
 
 
@@ -70,7 +72,11 @@ def cupy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCupy:
     return fake
 
 
-@pytest.fixture(params=["simulator", pytest.param("cupy", marks=pytest.mark.gpu)])
+# Parameters for a device that is not there are not collected; the head of the report says so.
+_ON_DEVICE = [] if why_no_device() else [pytest.param("cupy", marks=pytest.mark.gpu)]
+
+
+@pytest.fixture(params=["simulator", *_ON_DEVICE])
 def device(request: pytest.FixtureRequest) -> Device:
     """Run the test in the simulator and on a CUDA device."""
     name = {"simulator": "simulator", "cupy": "cupy_device"}[request.param]

@@ -11,10 +11,10 @@ from unweight_codecs.errors import ResourceError
 from unweight_gpu.accelerator import CudaAccelerator
 from unweight_gpu.decoding.engine import CudaEngine
 from unweight_gpu.device.cupy_device import CudaDevice
-from unweight_gpu.palette.cuda import linear_backend, name_of
+from unweight_gpu.palette.cuda import linear_backend
 from unweight_gpu.palette.format import Layout
+from unweight_gpu.palette.measurements import cache_file, key_of
 from unweight_gpu.palette.strategy import Strategy
-from unweight_gpu.palette.tuning import cache_file, key_of
 
 
 def test_a_device_is_described(cupy: FakeCupy) -> None:
@@ -94,6 +94,6 @@ def test_layers_use_what_was_measured(cupy: FakeCupy) -> None:
     device, layout = CudaDevice(1), Layout(4096, 4096)
     assert linear_backend(device).chooser.best(layout, 1, frozenset(Strategy)) is Strategy.FUSED
     file = cache_file()
-    entry = {key_of(name_of(device), layout, 1): {"bf16": 1e-6, "fused": 2e-6}}
+    entry = {key_of(device.description, layout, 1): {"bf16": 1e-6, "fused": 2e-6}}
     file.write_text(json.dumps({"version": 1, "seconds": entry}))
     assert linear_backend(device).chooser.best(layout, 1, frozenset(Strategy)) is Strategy.BF16

@@ -1,20 +1,15 @@
-"""Runs the kernels of the error-bounded mode on buffers that end where memory ends.
-
-Usage: python guard_levels.py KERNEL. See ``guard_pages.py``; run by ``test_kernels_levels.py``.
-"""
+"""Checks of the kernels of the error-bounded mode, on buffers that end where memory ends."""
 
 import contextlib
-import sys
 
 import numpy as np
 
-from tests.native import guard_pages
 from tests.native.guard_pages import RNG, copied, expect_damage, guarded
 from tests.support import bounded
 from unweight_codecs import fused
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import ALPHABET, LevelForm, LowRank
 from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.kernels.operands import ALPHABET, LevelForm, LowRank
 from unweight_codecs.payload.directory import parse_directory
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.span import Span
@@ -48,7 +43,7 @@ def levels(kernel: NativeKernels) -> None:
                     expect_damage(
                         kernel.dequantise, symbols, low, short, STEP, form, dtype, guess, out
                     )
-                    kernel.squared_error(words, out, dtype)
+                    expect_damage(kernel.squared_error, words, out, dtype)
                     kernel.squared_error(words, words, dtype)
 
 
@@ -81,7 +76,7 @@ def decode_matrix(
     empty.coded, empty.words = copied(span.coded), guarded(words.size)
     located = parse_directory(empty, model)
     if fused.decode_levels(empty, model, located, kernel):
-        pipe.check(span, pipe.as_decoded(model))
+        pipe.check(span, pipe.as_decoded(model), epsilon)
     for flip in RNG.integers(0, 8 * span.coded.size, 20).tolist():
         empty.coded[flip // 8] ^= 1 << flip % 8
         with contextlib.suppress(IntegrityError):
@@ -105,8 +100,4 @@ def predictions(kernel: NativeKernels) -> None:
                 kernel.predict(factors, first, count, 130)
 
 
-if __name__ == "__main__":
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    for check in (levels, decoding, predictions):
-        guard_pages.CHECKS[check.__name__] = check
-        guard_pages.main(sys.argv[1], check.__name__)
+CHECKS = (levels, decoding, predictions)

@@ -1,14 +1,12 @@
-"""Runs kernels on buffers that end where memory ends; a read or write beyond kills this process.
+"""Checks of kernels on buffers that end where memory ends: a read or write beyond is fatal.
 
-Usage: python guard_pages.py KERNEL CHECK. Prints what it is about to do, so that the last line
-tells which call went too far. Run by ``test_kernels_bounds.py``, in a process of its own.
+Each prints what it is about to do, so that the last line tells which call went too far.
 """
 
 import contextlib
 import ctypes
 import math
 import mmap
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,23 +15,22 @@ from numpy.typing import DTypeLike, NDArray
 
 from unweight_codecs import fused
 from unweight_codecs.entropy.frequencies import normalise
-from unweight_codecs.errors import IntegrityError, UnweightError
+from unweight_codecs.errors import UnweightError
 from unweight_codecs.exact.bit_exact import BitExact
 from unweight_codecs.exact.exponent_window import ExponentWindow
 from unweight_codecs.exact.histogram_grid import HistogramGrid
 from unweight_codecs.exact.scale_classes import ScaleClasses
-from unweight_codecs.kernels import library, native, native_levels
-from unweight_codecs.kernels.base import (
+from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.kernels.operands import (
     ALPHABET,
-    RUN,
+    CONTEXT_RUN,
     SEGMENT,
     Bytes,
-    Classes,
-    FloatFormat,
+    Contexts,
+    FloatSplit,
     Frequencies,
     padded,
 )
-from unweight_codecs.kernels.native import NativeKernels
 from unweight_codecs.model import TensorModel
 from unweight_codecs.payload.directory import parse_directory
 from unweight_codecs.payload.pack import Pack
@@ -69,15 +66,6 @@ def copied(array: NDArray[Any]) -> NDArray[Any]:
     copy = guarded(array.shape, array.dtype)
     copy[...] = array
     return copy
-
-
-class GuardedBuffers:
-    """Stands in for ``kernels.buffers``: what the binding allocates for results is guarded too."""
-
-    @staticmethod
-    def empty(size: int) -> Bytes:
-        """Return ``size`` guarded bytes."""
-        return guarded(size)
 
 
 def histogram(kernel: NativeKernels) -> None:
@@ -122,41 +110,41 @@ def zero_points(kernel: NativeKernels) -> None:
         assert kernel.zero_points(halves, 2, 7, 16).max() < 16
 
 
-def forms() -> Iterator[FloatFormat]:
+def splits() -> Iterator[FloatSplit]:
     """Return every split of every float dtype."""
     for dtype in DTYPES.values():
         if dtype.exponent_bits and dtype.components == 1:
             for m in range(min(3, dtype.mantissa_bits) + 1):
                 window = 15 if dtype.exponent_bits > 4 else 16
-                yield FloatFormat(
+                yield FloatSplit(
                     dtype.bits // 8, dtype.exponent_bits, dtype.mantissa_bits, m, 0, window
                 )
 
 
 def words(kernel: NativeKernels) -> None:
     """Words and planes of every float dtype; half of the words are escapes."""
-    for form in forms():
-        print(form)
+    for split in splits():
+        print(split)
         for count in (*range(1, 140), 4095, 4096, 4097):
-            original = copied(RNG.integers(0, 256, count * form.word_bytes, np.uint8))
-            symbols, low, top = kernel.split(original, count, form)
+            original = copied(RNG.integers(0, 256, count * split.word_bytes, np.uint8))
+            symbols, low, top = kernel.split(original, count, split)
             symbols, top, planes = copied(symbols), copied(top), [copied(plane) for plane in low]
-            escapes = copied(kernel.collect_escapes(original, symbols, count, form))
+            escapes = copied(kernel.collect_escapes(original, symbols, count, split))
             joined = guarded(original.size)
-            kernel.join(symbols, planes, top, count, form, joined)
-            kernel.patch(symbols, count, form, escapes, joined)
+            kernel.join(symbols, planes, top, count, split, joined)
+            kernel.patch(symbols, count, split, escapes, joined)
             assert np.array_equal(joined, original)
             if escapes.size:  # escapes that run out
-                expect_damage(kernel.patch, symbols, count, form, copied(escapes[1:]), joined)
+                expect_damage(kernel.patch, symbols, count, split, copied(escapes[1:]), joined)
 
 
 def split16(kernel: NativeKernels) -> None:
     """Words of 16 bits in one pass, in chunks; half of the words are escapes."""
-    for form in (form for form in forms() if form.word_bytes == 2):
-        print(form)
+    for split in (split for split in splits() if split.word_bytes == 2):
+        print(split)
         for count in (*range(1, 140), 4095, 4096, 4097, 9000):
             words = copied(RNG.integers(0, 256, 2 * count, np.uint8))
-            kernel.split16(words, count, CHUNK_WORDS, form)
+            kernel.split16(words, count, CHUNK_WORDS, split)
 
 
 def expect_damage(call: Callable[..., object], *arguments: object) -> None:
@@ -189,15 +177,15 @@ def rans(kernel: NativeKernels) -> None:
     """Segments of every kind, whole, cut short, and random bytes in their place."""
     for alphabet in (1, 2, 16, 31, 64, 65, 256):
         for lengths in ((1,), (128,), (129,), (1000,), (5000,), (1000, 1000), (4096, 4096, 77)):
-            for classes, run in ((None, 1), (5, 1), (5, RUN)):
-                print(alphabet, lengths, classes, run)
-                frequencies = copied(tables(classes or 1, alphabet))
+            for contexts, run in ((None, 1), (5, 1), (5, CONTEXT_RUN)):
+                print(alphabet, lengths, contexts, run)
+                frequencies = copied(tables(contexts or 1, alphabet))
                 segments = np.zeros(len(lengths), SEGMENT)
                 segments["count"] = lengths
                 segments["start"] = np.cumsum([0, *map(padded, lengths[:-1])])
                 room = sum(map(padded, lengths))
                 symbols = copied(RNG.integers(0, alphabet, room, np.uint16).astype(np.uint8))
-                selected = random_classes(classes, room, run) if classes else None
+                selected = random_contexts(contexts, room, run) if contexts else None
                 coded = kernel.rans_encode(symbols, segments, frequencies, selected)
                 used = int(segments["offset"][-1] + segments["length"][-1])
                 coded, decoded = copied(coded[:used]), guarded(room)
@@ -206,9 +194,9 @@ def rans(kernel: NativeKernels) -> None:
                 damaged_rans(kernel, coded, segments, frequencies, selected, decoded)
 
 
-def random_classes(number: int, symbols: int, run: int) -> Classes:
-    """Return guarded classes for so many symbols."""
-    return Classes(copied(RNG.integers(0, number, symbols // run, np.uint8)), run)
+def random_contexts(number: int, symbols: int, run: int) -> Contexts:
+    """Return guarded contexts for so many symbols."""
+    return Contexts(copied(RNG.integers(0, number, symbols // run, np.uint8)), run)
 
 
 def damaged_rans(
@@ -216,7 +204,7 @@ def damaged_rans(
     coded: Bytes,
     segments: NDArray[np.void],
     frequencies: Frequencies,
-    selected: Classes | None,
+    selected: Contexts | None,
     decoded: Bytes,
 ) -> None:
     """Cut the last segment short together with its buffer, or fill it with noise."""
@@ -278,8 +266,8 @@ def decode_tensor16(
     pipe.encode(span, model)
     empty = span.copy_empty()
     ScaleClasses().prepare(empty, model)
-    if "class" in empty.streams:
-        empty.streams["class"] = copied(empty.streams["class"])
+    if "context" in empty.streams:
+        empty.streams["context"] = copied(empty.streams["context"])
     empty.coded, empty.words = copied(span.coded), guarded(2 * count)
     located = parse_directory(empty, model)
     if fused.decode16(empty, model, located, kernel):
@@ -289,33 +277,14 @@ def decode_tensor16(
         expect_damage(fused.decode16, empty, model, located, kernel)
 
 
-CHECKS = {
-    check.__name__: check
-    for check in (
-        histogram,
-        bits,
-        fields,
-        zero_points,
-        words,
-        split16,
-        serialised,
-        rans,
-        decode16,
-    )
-}
-
-
-def main(name: str, check: str) -> None:
-    """Run one check on one kernel."""
-    path = library.find_library()
-    if path is None:
-        raise IntegrityError("the C library was not built")
-    kernel = NativeKernels(library.load_library(path), name)
-    for binding in (native, native_levels):
-        vars(binding)["buffers"] = GuardedBuffers
-    CHECKS[check](kernel)
-
-
-if __name__ == "__main__":
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    main(*sys.argv[1:])
+CHECKS = (
+    histogram,
+    bits,
+    fields,
+    zero_points,
+    words,
+    split16,
+    serialised,
+    rans,
+    decode16,
+)

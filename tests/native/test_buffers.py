@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from unweight_codecs.kernels import buffers
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 
 SIZES = (0, 1, buffers.SMALL - 1, buffers.SMALL, 100_003, 1 << 20)
 

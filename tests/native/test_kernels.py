@@ -8,8 +8,8 @@ import pytest
 from unweight_codecs.errors import IntegrityError, UnweightError
 from unweight_codecs.exact.exponent_window import ExponentWindow
 from unweight_codecs.exact.histogram_grid import HistogramGrid
-from unweight_codecs.kernels.base import GROUP, SAMPLED_BLOCKS, Bytes, padded
 from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.kernels.operands import GROUP, SAMPLING_STRIDE, Bytes, padded
 from unweight_codecs.kernels.reference import ReferenceKernels
 from unweight_codecs.layouts import layout_of
 from unweight_codecs.model import TensorModel
@@ -17,6 +17,7 @@ from unweight_codecs.span import Span
 from unweight_codecs.tensor_spec import DTYPES, TensorSpec
 
 REFERENCE = ReferenceKernels()
+AnyKernels = NativeKernels | ReferenceKernels
 FLOATS = [dtype for dtype in DTYPES.values() if dtype.exponent_bits and dtype.components == 1]
 COUNTS = (1, 7, 8, 63, 64, 65, 127, 129, 300, 4095, 4096, 4097)
 
@@ -39,13 +40,15 @@ def test_histograms_of_every_length(native_kernel: NativeKernels, count: int) ->
     assert np.array_equal(counted, REFERENCE.histogram(words, 4, 11))
 
 
-@pytest.mark.parametrize("block", [1, 5, 128, 4096])
+@pytest.mark.parametrize("stretch", [1, 5, 128, 4096])
 @pytest.mark.parametrize("count", [1, 127, 128, 129, 8192, 12_289])
-def test_histograms_of_sampled_blocks(native_kernel: NativeKernels, count: int, block: int) -> None:
+def test_histograms_of_sampled_stretches(
+    native_kernel: NativeKernels, count: int, stretch: int
+) -> None:
     words = np.random.default_rng(count).integers(0, 1 << 16, count, np.uint16)
-    counted = native_kernel.histogram(words, 5, 9, block)
-    assert np.array_equal(counted, REFERENCE.histogram(words, 5, 9, block))
-    seen = words[np.arange(count) // block % SAMPLED_BLOCKS == 0]
+    counted = native_kernel.histogram(words, 5, 9, stretch)
+    assert np.array_equal(counted, REFERENCE.histogram(words, 5, 9, stretch))
+    seen = words[np.arange(count) // stretch % SAMPLING_STRIDE == 0]
     assert np.array_equal(counted, REFERENCE.histogram(seen, 5, 9))
 
 
@@ -70,6 +73,15 @@ def test_packing_takes_the_low_bits_only(native_kernel: NativeKernels, width: in
     values = np.random.default_rng(width).integers(0, 256, 203, np.uint8)
     packed = native_kernel.pack_bits(values, width)
     assert np.array_equal(packed, REFERENCE.pack_bits(values, width))
+
+
+def test_packed_values_that_are_cut_short_are_damage(native_kernel: NativeKernels) -> None:
+    for kernel in (native_kernel, REFERENCE):
+        for width in range(1, 9):
+            for count in (1, 9, 1000):
+                packed = kernel.pack_bits(np.zeros(count, np.uint8), width)
+                with pytest.raises(IntegrityError, match="cut short"):
+                    kernel.unpack_bits(packed[:-1], count, width)
 
 
 @dataclass(frozen=True)
@@ -118,14 +130,14 @@ def split_by_stages(words: Bytes, model: TensorModel) -> dict[str, Bytes]:
     return span.streams
 
 
-def split_by_kernel(kernel: NativeKernels, words: Bytes, model: TensorModel) -> dict[str, Bytes]:
+def split_by_kernel(kernel: AnyKernels, words: Bytes, model: TensorModel) -> dict[str, Bytes]:
     count = words.size // model.layout.word_bytes
-    symbols, planes, top = kernel.split(words, count, model.form)
+    symbols, planes, top = kernel.split(words, count, model.split)
     streams = {"symbol": symbols}
     streams |= {f"plane{k}": plane for k, plane in enumerate(planes)}
     if top.size:
         streams["top"] = top
-    return streams | {"escape": kernel.collect_escapes(words, symbols, count, model.form)}
+    return streams | {"escape": kernel.collect_escapes(words, symbols, count, model.split)}
 
 
 def join_by_stages(streams: dict[str, Bytes], model: TensorModel, count: int) -> Bytes:
@@ -137,29 +149,38 @@ def join_by_stages(streams: dict[str, Bytes], model: TensorModel, count: int) ->
 
 
 def join_by_kernel(
-    kernel: NativeKernels, streams: dict[str, Bytes], model: TensorModel, count: int
+    kernel: AnyKernels, streams: dict[str, Bytes], model: TensorModel, count: int
 ) -> Bytes:
     words = np.empty(count * model.layout.word_bytes, np.uint8)
     planes = [values for name, values in streams.items() if name.startswith("plane")]
     top = streams.get("top", np.zeros(0, np.uint8))
-    kernel.join(streams["symbol"], planes, top, count, model.form, words)
-    kernel.patch(streams["symbol"], count, model.form, streams["escape"], words)
+    kernel.join(streams["symbol"], planes, top, count, model.split, words)
+    kernel.patch(streams["symbol"], count, model.split, streams["escape"], words)
     return words
 
 
 @pytest.mark.parametrize("split", splits(), ids=str)
 def test_words_and_planes_of_all_bit_patterns(native_kernel: NativeKernels, split: Split) -> None:
+    check_words_and_planes(native_kernel, split, COUNTS)
+
+
+@pytest.mark.parametrize("split", splits(), ids=str)
+def test_the_reference_splits_words_as_the_stages_do(split: Split) -> None:
+    check_words_and_planes(REFERENCE, split, (1, 129))
+
+
+def check_words_and_planes(kernel: AnyKernels, split: Split, counts: tuple[int, ...]) -> None:
     layout = split.model(1).layout
     patterns = all_patterns(layout.word_bytes)
-    for count in (patterns.size // layout.word_bytes, *COUNTS):
+    for count in (patterns.size // layout.word_bytes, *counts):
         words = np.resize(patterns, count * layout.word_bytes)
         model = split.model(count)
         expected = split_by_stages(words, model)
-        streams = split_by_kernel(native_kernel, words, model)
+        streams = split_by_kernel(kernel, words, model)
         assert streams.keys() == expected.keys()
         for name, values in expected.items():
             assert np.array_equal(streams[name], values), (count, name)
-        assert np.array_equal(join_by_kernel(native_kernel, streams, model, count), words), count
+        assert np.array_equal(join_by_kernel(kernel, streams, model, count), words), count
         assert np.array_equal(join_by_stages(expected, model, count), words), count
 
 
@@ -172,10 +193,11 @@ def test_damaged_symbols_join_to_the_same_words(native_kernel: NativeKernels, sp
     for name, bits in model.streams().items():
         size = padded(count) if name == "symbol" else count
         streams[name] = rng.integers(0, 1 << min(bits, 8), size, np.uint8)
-    escaped = int(np.count_nonzero(streams["symbol"][:count] >= model.form.escape_limit))
-    streams["escape"] = rng.integers(0, 256, escaped * model.form.escape_bytes, np.uint8)
+    escaped = int(np.count_nonzero(streams["symbol"][:count] >= model.split.escape_limit))
+    streams["escape"] = rng.integers(0, 256, escaped * model.split.escape_bytes, np.uint8)
     expected = join_by_stages(streams, model, count)
-    assert np.array_equal(join_by_kernel(native_kernel, streams, model, count), expected)
+    for kernel in (native_kernel, REFERENCE):
+        assert np.array_equal(join_by_kernel(kernel, streams, model, count), expected)
 
 
 @pytest.mark.parametrize("difference", [-1, 1])
@@ -184,6 +206,8 @@ def test_a_wrong_number_of_escapes_is_damage(native_kernel: NativeKernels, diffe
     words = all_patterns(2)[: 2 * GROUP]
     streams = split_by_stages(words, model)
     streams["escape"] = np.resize(streams["escape"], streams["escape"].size + difference)
-    for join in (join_by_stages, lambda *args: join_by_kernel(native_kernel, *args)):
+    with pytest.raises(IntegrityError, match="number of escapes"):
+        join_by_stages(dict(streams), model, GROUP)
+    for kernel in (native_kernel, REFERENCE):
         with pytest.raises(IntegrityError, match="number of escapes"):
-            join(dict(streams), model, GROUP)
+            join_by_kernel(kernel, dict(streams), model, GROUP)

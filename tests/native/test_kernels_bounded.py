@@ -9,9 +9,8 @@ from tests.support import bounded
 from unweight_codecs import fused
 from unweight_codecs.bounded.low_rank import components_of, in_integers, prediction_of
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels import kernels
-from unweight_codecs.kernels.base import Bytes, LowRank
 from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.kernels.operands import Bytes, LowRank
 from unweight_codecs.model import TensorModel
 from unweight_codecs.payload import segments
 from unweight_codecs.payload.directory import parse_directory
@@ -36,11 +35,10 @@ pipelines = pytest.mark.parametrize("name", PIPELINES)
 
 
 @pytest.fixture
-def native(each_kernel: str) -> NativeKernels:
-    active = kernels()
-    if not isinstance(active, NativeKernels):
-        pytest.skip("the reference is what kernels are compared with")
-    return active
+def native(native_kernel: NativeKernels, use_kernel: Callable[[str], None]) -> NativeKernels:
+    """Return the kernels of an instruction set, which the pipeline uses, too."""
+    use_kernel(native_kernel.name)
+    return native_kernel
 
 
 def weights(dtype: str, rows: int) -> Bytes:

@@ -9,18 +9,18 @@ from numpy.typing import NDArray
 
 from unweight_codecs.entropy.frequencies import normalise
 from unweight_codecs.errors import IntegrityError, UnweightError
-from unweight_codecs.kernels.base import (
+from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.kernels.operands import (
     ALPHABET,
+    CONTEXT_RUN,
     GROUP,
-    RUN,
     SEGMENT,
     SLOTS,
     Bytes,
-    Classes,
+    Contexts,
     Frequencies,
     padded,
 )
-from unweight_codecs.kernels.native import NativeKernels
 from unweight_codecs.kernels.reference import ReferenceKernels
 
 REFERENCE = ReferenceKernels()
@@ -33,7 +33,7 @@ LENGTHS = {
 }
 WHOLE_CHUNKS = (131_072, 131_072, 1, 131_071)
 TABLES = 3
-CLASSES = 16
+CONTEXTS = 16
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Case:
     alphabet: int
     shape: str
     lengths: tuple[int, ...]
-    run: int = 0  # of symbols that share a class; 0: no classes
+    run: int = 0  # of symbols that share a context; 0: no contexts
 
     def tables(self) -> Frequencies:
         """Return tables that differ in the order of their symbols."""
@@ -54,7 +54,7 @@ class Case:
             "skewed": 0.7**rank,
             "extreme": np.where(rank == 0, 1e9, 0.0),
         }[self.shape]
-        counts = np.zeros((CLASSES if self.run else TABLES, ALPHABET), np.int64)
+        counts = np.zeros((CONTEXTS if self.run else TABLES, ALPHABET), np.int64)
         for row in counts:
             row[rng.permutation(self.alphabet)] = 1 + (1000 * weights).astype(np.int64)
         return normalise(counts)
@@ -68,26 +68,26 @@ class Case:
             found["table"] = np.arange(len(self.lengths)) % TABLES
         return found
 
-    def symbols(self) -> tuple[Bytes, Classes | None]:
-        """Draw symbols by their frequencies, and their classes."""
+    def symbols(self) -> tuple[Bytes, Contexts | None]:
+        """Draw symbols by their frequencies, and their contexts."""
         rng, tables, segments = np.random.default_rng(7), self.tables(), self.segments()
         table_of = np.zeros(sum(map(padded, self.lengths)), np.uint8)
         for segment in segments:
             table_of[int(segment["start"]) :] = segment["table"]
-        classes = None
+        contexts = None
         if self.run:
             of = rng.integers(0, len(tables), table_of.size // self.run, np.uint8)
-            classes, table_of = Classes(of, self.run), of.repeat(self.run)
+            contexts, table_of = Contexts(of, self.run), of.repeat(self.run)
         by_slot = np.array([np.repeat(np.arange(ALPHABET), row) for row in tables], np.uint8)
         symbols = by_slot[table_of, rng.integers(0, SLOTS, table_of.size)]
-        return symbols, classes
+        return symbols, contexts
 
 
 @functools.cache
 def encoded_by_reference(case: Case) -> tuple[Bytes, NDArray[np.void]]:
-    symbols, classes = case.symbols()
+    symbols, contexts = case.symbols()
     segments = case.segments()
-    return REFERENCE.rans_encode(symbols, segments, case.tables(), classes), segments
+    return REFERENCE.rans_encode(symbols, segments, case.tables(), contexts), segments
 
 
 def cases() -> list[Case]:
@@ -100,25 +100,28 @@ def cases() -> list[Case]:
     return found + [
         Case(alphabet, "skewed", lengths, run)
         for alphabet in ALPHABETS
-        for run, lengths in ((1, LENGTHS["mixed"]), *((RUN, some) for some in LENGTHS.values()))
+        for run, lengths in (
+            (1, LENGTHS["mixed"]),
+            *((CONTEXT_RUN, some) for some in LENGTHS.values()),
+        )
     ]
 
 
 def describe(case: Case) -> str:
     names = {lengths: name for name, lengths in LENGTHS.items()}
-    kind = f"classes of {case.run}" if case.run else "tables"
+    kind = f"contexts of {case.run}" if case.run else "tables"
     return f"{case.alphabet}-{case.shape}-{names.get(case.lengths, 'whole chunks')}-{kind}"
 
 
 def check_parity(kernel: NativeKernels, case: Case) -> None:
     expected, expected_segments = encoded_by_reference(case)
-    symbols, classes = case.symbols()
+    symbols, contexts = case.symbols()
     segments = case.segments()
-    coded = kernel.rans_encode(symbols, segments, case.tables(), classes)
+    coded = kernel.rans_encode(symbols, segments, case.tables(), contexts)
     assert np.array_equal(segments, expected_segments)
     assert np.array_equal(coded, expected)
     decoded = np.zeros_like(symbols)
-    kernel.rans_decode(coded, segments, case.tables(), classes, decoded)
+    kernel.rans_decode(coded, segments, case.tables(), contexts, decoded)
     assert np.array_equal(decoded, symbols)
 
 
@@ -127,23 +130,23 @@ def test_encoding_and_decoding(native_kernel: NativeKernels, case: Case) -> None
     check_parity(native_kernel, case)
 
 
-@pytest.mark.parametrize("run", [0, 1, RUN])
+@pytest.mark.parametrize("run", [0, 1, CONTEXT_RUN])
 @pytest.mark.parametrize("alphabet", [16, 256])
 def test_whole_chunks(native_kernel: NativeKernels, alphabet: int, run: int) -> None:
     check_parity(native_kernel, Case(alphabet, "skewed", WHOLE_CHUNKS, run))
 
 
-def test_a_class_for_a_run_is_the_class_of_each_of_its_symbols(
+def test_a_context_for_a_run_is_the_context_of_each_of_its_symbols(
     native_kernel: NativeKernels,
 ) -> None:
-    case = Case(31, "skewed", LENGTHS["mixed"], RUN)
-    symbols, classes = case.symbols()
-    assert classes
-    each = Classes(classes.of.repeat(RUN))
+    case = Case(31, "skewed", LENGTHS["mixed"], CONTEXT_RUN)
+    symbols, contexts = case.symbols()
+    assert contexts
+    each = Contexts(contexts.of.repeat(CONTEXT_RUN))
     for kernel in (native_kernel, REFERENCE):
         by_run, one_by_one = (
             kernel.rans_encode(symbols, case.segments(), case.tables(), chosen)
-            for chosen in (classes, each)
+            for chosen in (contexts, each)
         )
         assert np.array_equal(by_run, one_by_one)
 
@@ -151,9 +154,9 @@ def test_a_class_for_a_run_is_the_class_of_each_of_its_symbols(
 @pytest.mark.parametrize("case", cases()[:: len(SHAPES)], ids=describe)
 def test_the_reference_decodes_what_it_encodes(case: Case) -> None:
     coded, segments = encoded_by_reference(case)
-    symbols, classes = case.symbols()
+    symbols, contexts = case.symbols()
     decoded = np.zeros_like(symbols)
-    REFERENCE.rans_decode(coded, segments, case.tables(), classes, decoded)
+    REFERENCE.rans_decode(coded, segments, case.tables(), contexts, decoded)
     assert np.array_equal(decoded, symbols)
 
 

@@ -17,7 +17,7 @@ from unweight.operations.compress import CompressOptions, compress
 from unweight.operations.decompress import decompress
 from unweight.operations.progress import NoProgress
 from unweight.operations.verify import verify
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import BOUNDED
 from unweight_codecs.tensor_spec import TensorSpec

@@ -9,7 +9,7 @@ from unweight_codecs.bounded.error_bound import ErrorBound
 from unweight_codecs.bounded.float_words import values_of, words_of_values
 from unweight_codecs.bounded.level_grid import LevelGrid
 from unweight_codecs.bounded.tile_svd import TileSvd
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.model import TensorModel
 from unweight_codecs.payload import head as payload_head
 from unweight_codecs.payload.pack import Pack

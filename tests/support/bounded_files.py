@@ -16,7 +16,7 @@ from unweight.operations.decompress import decompress
 from unweight.operations.progress import NoProgress
 from unweight.operations.report import OperationReport, TensorReport
 from unweight.operations.verify import verify
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 
 QUIET = NoProgress()
 EPSILON = 0.01

@@ -8,13 +8,13 @@ import xxhash
 from numpy.typing import NDArray
 
 from unweight_codecs.accelerators import SPAN_CHUNKS
-from unweight_codecs.kernels.base import Bytes
-from unweight_codecs.layouts import layout_of
+from unweight_codecs.kernels.operands import Bytes
+from unweight_codecs.model import BUILT_IN_CODERS
 from unweight_codecs.payload import head as payload_head
-from unweight_codecs.payload.directory import CODERS, entry
+from unweight_codecs.payload.directory import entry
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.span import Span
-from unweight_codecs.survey import survey
+from unweight_codecs.tensor_codec import encode_spans, fit_smallest, reader_of, view_in_memory
 from unweight_codecs.tensor_spec import TensorSpec
 
 
@@ -26,24 +26,12 @@ def encoded(
     span_chunks: int = SPAN_CHUNKS,
 ) -> bytes:
     """Return the payload of a tensor, even when it does not shrink; checked on the way."""
-    layout = layout_of(spec)
-    size = layout.word_bytes
-
-    def read(first: int, count: int) -> Bytes:
-        return data[first * size : (first + count) * size]
-
-    view, _ = survey(spec, read, pipeline.chunk_words(layout), lambda words: None)
-    model = pipeline.fit(view, epsilon)
-    spans = []
-    step = span_chunks * model.chunk_words
-    for first in range(0, layout.words, step):
-        count = min(step, layout.words - first)
-        span = Span(first, count, read(first, count))
-        pipeline.encode(span, model)
-        pipeline.check(span, model)
-        spans.append(span)
-    head = pipeline.write_head(model, np.concatenate([span.directory for span in spans]))
-    assert len(head) == pipeline.head_length(model)
+    view = view_in_memory(spec, data, pipeline)
+    fit = fit_smallest(view, [(pipeline, epsilon)])
+    read = reader_of(data, spec)
+    spans = list(encode_spans(fit, read, span_chunks=span_chunks))
+    head = pipeline.write_head(fit.model, np.concatenate([span.directory for span in spans]))
+    assert len(head) == pipeline.head_length(fit.model)
     return head + b"".join(span.coded.tobytes() for span in spans)
 
 
@@ -94,9 +82,9 @@ class Parts:
 
     def change(self, chunk: int, stream: int, coder: str | int, table: int, data: bytes) -> None:
         """Replace one segment and its directory entry."""
-        number = CODERS.index(coder) if isinstance(coder, str) else coder
+        number = BUILT_IN_CODERS.index(coder) if isinstance(coder, str) else coder
         self.segments[chunk][stream] = data
-        self.directory["segments"][chunk, stream] = number << 28 | entry("raw", table, len(data))
+        self.directory["segments"][chunk, stream] = entry(number, table, len(data))
 
     def drop_row(self) -> None:
         """Forget the last chunk's row, but not the chunk."""

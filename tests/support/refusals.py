@@ -122,7 +122,7 @@ PIPELINES: dict[str, Refusal] = {
     ),
     "a configuration that is a list": (pipeline("stages", 4, "configuration", to=[1]), "pipeline"),
     "a configuration that is null": (pipeline("stages", 4, "configuration", to=None), "pipeline"),
-    "stages in another order": (pipeline("stages", 0, "name", to="grid"), "pipeline"),
+    "stages in another order": (pipeline("stages", 0, "name", to="histogram_grid"), "pipeline"),
     "no stages": (pipeline("stages", to=[]), "pipeline"),
     "stages that are a number": (pipeline("stages", to=5), "pipeline"),
     "a pipeline without a name": (pipeline("name", to=""), "impossible name ''"),

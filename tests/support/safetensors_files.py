@@ -7,7 +7,7 @@ from typing import Any
 
 import safetensors
 
-from unweight.containers import registry as sniff
+from unweight.containers import registry
 from unweight.containers.base import ContainerIndex, FileSource
 
 
@@ -32,7 +32,7 @@ def write_and_read(path: Path, content: bytes) -> ContainerIndex:
     """Write a file and return its index."""
     path.write_bytes(content)
     with FileSource(path) as source:
-        return sniff.read_index(source)
+        return registry.read_index(source)
 
 
 def read_by_reference(content: bytes) -> list[tuple[str, dict[str, Any]]]:

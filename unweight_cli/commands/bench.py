@@ -46,17 +46,17 @@ def bench(
     --device cuda, decoding there is measured as well, by the clock and with all copies.
     """
     require_exists(path)
-    from unweight.operations.bench import bench as run
+    import unweight
     from unweight_cli.render.benchmark import benchmark
     from unweight_codecs.presets import PRESETS
 
     with progress_bars() as progress:
-        report = run(
+        report = unweight.bench(
             path,
-            tuple(preset or PRESETS),
+            presets=preset or tuple(PRESETS),
             repeats=repeats,
-            progress=progress,
             device=device,
+            progress=progress,
             note=note,
         )
     emit(report.to_dict(), lambda: benchmark(report), as_json=json)

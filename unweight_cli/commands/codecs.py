@@ -10,8 +10,8 @@ EXAMPLES = examples("unweight codecs", "unweight codecs --json | jq -r '.codecs[
 
 def codecs(json: Json = False, debug: Debug = False) -> None:
     """List the codecs that pipelines are made of and their packages."""
+    import unweight
     from unweight_cli.render.registry import codecs as view
-    from unweight_codecs.registry import list_codecs
 
-    listed = list_codecs()
+    listed = unweight.list_codecs()
     emit({"codecs": [asdict(codec) for codec in listed]}, lambda: view(listed), as_json=json)

@@ -93,15 +93,15 @@ def compare(
         names = ", ".join(f"--{name}" for name in chosen)
         raise UsageError(f"{names}: has no effect with --no-perplexity")
     if epsilon:
-        chosen["epsilons"] = tuple(dict.fromkeys(epsilon))
-    from unweight.evaluation.compare.comparison import ComparisonRequest, compare_methods, plan
+        chosen["epsilons"] = epsilon
+    import unweight
     from unweight_cli.render.comparison import comparison
 
     kind = _plot_format(path, plot, force=force)
-    request = ComparisonRequest(path, perplexity=not no_perplexity, threads=threads, **chosen)
-    planned = plan(request)
     with progress_bars(quiet=quiet) as progress:
-        report = compare_methods(planned, progress)
+        report = unweight.evaluation.compare_methods(
+            path, perplexity=not no_perplexity, threads=threads, progress=progress, **chosen
+        )
     if plot is not None:
         _write_plot(report, plot, kind, force=force)
     emit(report.to_dict(), lambda: comparison(report), as_json=json, quiet=quiet)

@@ -39,18 +39,18 @@ def decompress(
     model.unweight.safetensors becomes model.safetensors, a directory DIR.unweight becomes DIR.
     """
     require_exists(path)
-    from unweight.operations.decompress import decompress as run
+    import unweight
     from unweight_cli.render.operations import decompressed
     from unweight_codecs.accelerators import no_note
 
     with progress_bars(quiet=quiet) as progress:
-        report = run(
+        report = unweight.decompress(
             path,
             output,
+            device=device,
             threads=threads,
             force=force,
             progress=progress,
-            device=device,
             note=no_note if quiet else note,
         )
     emit(report.to_dict(), lambda: decompressed(report), as_json=json, quiet=quiet)

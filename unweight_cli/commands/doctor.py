@@ -14,10 +14,10 @@ def doctor(json: Json = False, debug: Debug = False) -> None:
 
     Exit code 4 means that the self-test failed: do not trust results of this installation.
     """
-    from unweight.operations.diagnosis import diagnose
+    import unweight
     from unweight_cli.render.diagnosis import diagnosis
 
-    found = diagnose()
+    found = unweight.diagnose()
     emit(found.to_dict(), lambda: diagnosis(found), as_json=json)
     if found.problem:
         raise typer.Exit(IntegrityError.exit_code)

@@ -1,16 +1,14 @@
 """``unweight inspect header | tensors | stages``."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from unweight_cli.options import Debug, File, Json, examples, require_file
 from unweight_cli.terminal.console import emit
-from unweight_codecs.errors import UsageError
 
 if TYPE_CHECKING:
     from unweight.operations.report import TensorReport
@@ -47,10 +45,10 @@ _SORT_KEYS: Final[dict[Order, Callable[["TensorReport"], Any]]] = {
 def header(path: File, json: Json = False, debug: Debug = False) -> None:
     """Show what a file is: container, digest, mode, pipelines, sizes."""
     require_file(path)
-    from unweight.operations.inspect.header import inspect_header
+    import unweight
     from unweight_cli.render.inspection import header as view
 
-    report = inspect_header(path)
+    report = unweight.inspect(path)
     emit(report.to_dict(), lambda: view(report), as_json=json)
 
 
@@ -67,10 +65,10 @@ def tensors(
 ) -> None:
     """List the tensors with their sizes before and after."""
     require_file(path)
-    from unweight.operations.inspect.header import inspect_header
+    import unweight
     from unweight_cli.render.inspection import tensors as view
 
-    report = inspect_header(path)
+    report = unweight.inspect(path)
     ordered = sorted(report.tensors, key=_SORT_KEYS[sort])
     listed = ordered[: limit or None]
     document = {"path": report.path, "total": len(ordered), "tensors": [asdict(t) for t in listed]}
@@ -90,19 +88,9 @@ def stages(
     require_file(path)
     from rich.text import Text
 
-    from unweight.operations.inspect.header import inspect_header, inspect_stages
+    import unweight
     from unweight_cli.render.inspection import stages as view
 
-    chosen = tensor if tensor is not None else _largest_coded(path, inspect_header(path).tensors)
-    report = inspect_stages(path, chosen)
+    report = unweight.inspect_tensor(path, tensor)
     note = "The largest coded tensor; --tensor NAME shows another.\n" if tensor is None else ""
     emit(report.to_dict(), lambda: (*([Text(note)] if note else ()), *view(report)), as_json=json)
-
-
-def _largest_coded(path: Path, tensors: "Sequence[TensorReport]") -> str:
-    from unweight.operations.tensor_rows import STORED
-
-    coded = [tensor for tensor in tensors if tensor.pipeline != STORED]
-    if not coded:
-        raise UsageError(f"{path}: no tensor is coded", hint="see 'unweight inspect tensors'")
-    return max(coded, key=lambda tensor: tensor.source_bytes).name

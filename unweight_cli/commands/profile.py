@@ -66,21 +66,20 @@ def profile(
     """
     for given in (path, calibration, *((model,) if model else ())):
         require_exists(given)
-    from unweight.evaluation.sensitivity.profile import ProfileRequest
-    from unweight.evaluation.sensitivity.profile import profile as run
+    import unweight
     from unweight_cli.render.evaluation import sensitivity
 
-    request = ProfileRequest(
-        path,
-        calibration,
-        output,
-        model,
-        context=context,
-        windows=windows,
-        device=device,
-        threads=threads,
-        force=force,
-    )
     with progress_bars(quiet=quiet) as progress:
-        report = run(request, progress)
+        report = unweight.evaluation.profile(
+            path,
+            calibration,
+            output,
+            model=model,
+            context=context,
+            windows=windows,
+            device=device,
+            threads=threads,
+            force=force,
+            progress=progress,
+        )
     emit(report.to_dict(), lambda: sensitivity(report, str(output)), as_json=json, quiet=quiet)

@@ -139,11 +139,11 @@ class Host:
 
 
 def _verified(path: Path, against: Path | None, host: Host) -> "OperationReport":
-    from unweight.operations.verify import verify as run
+    import unweight
     from unweight_codecs.accelerators import CPU, no_note
 
     with progress_bars(quiet=host.quiet) as progress:
-        return run(
+        return unweight.verify(
             path,
             against,
             threads=host.threads,
@@ -157,12 +157,12 @@ def _with_perplexity(
     path: Path, against: Path | None, settings: dict[str, Any], host: Host
 ) -> "tuple[OperationReport | None, PerplexityReport]":
     """Verify what is compressed, then evaluate; a plain checkpoint has nothing to verify."""
-    from unweight.evaluation.measure.perplexity_check import Request, evaluate, plan
+    from unweight.evaluation.measure.perplexity_check import PerplexityRequest, evaluate, plan
     from unweight.evaluation.model.checkpoint import archives_of
 
     if host.device is not None:
         settings = settings | {"device": host.device}
-    planned = plan(Request(path, against, threads=host.threads, **settings))
+    planned = plan(PerplexityRequest(path, against, threads=host.threads, **settings))
     report = None
     if planned.is_compressed:
         # An original that is compressed itself can be evaluated, but not compared bit by bit.

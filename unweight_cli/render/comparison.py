@@ -5,7 +5,12 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from unweight.evaluation.compare.comparison_report import LOSSLESS, ORIGINAL, ComparisonReport, Row
+from unweight.evaluation.compare.comparison_report import (
+    LOSSLESS,
+    ORIGINAL,
+    ComparisonReport,
+    ComparisonRow,
+)
 from unweight.evaluation.compare.methods import GROUP
 from unweight.units import count, duration, percent, shortened
 from unweight_cli.render.layout import table, title
@@ -38,20 +43,20 @@ def comparison(report: ComparisonReport) -> Iterator[RenderableType]:
         yield Text(note, style="dim")
 
 
-def _perplexity(row: Row) -> str:
+def _perplexity(row: ComparisonRow) -> str:
     """Return that of the original, and by how much it is higher with other weights."""
     if row.kind == LOSSLESS:
         return NO_CHANGE
     estimate, sign = (row.perplexity, "") if row.kind == ORIGINAL else (row.difference, "+")
     if estimate is None:
         return UNMEASURED
-    if not abs(estimate.value) < TOO_LARGE:  # or no number at all
+    if not abs(estimate.value) < TOO_LARGE:  # or not finite
         return f"{estimate.value:{sign}.3g}"
     decimals = next(places for least, places in DECIMALS if abs(estimate.value) >= least)
     return f"{estimate.value:{sign},.{decimals}f} ± {estimate.standard_error:,.{decimals}f}"
 
 
-def _divergence(row: Row) -> str:
+def _divergence(row: ComparisonRow) -> str:
     if row.kl_divergence is None:
         return UNMEASURED
     return NO_CHANGE if row.kind in EXACT else f"{row.kl_divergence.value:.3g}"
@@ -79,7 +84,7 @@ def _notes(report: ComparisonReport) -> Iterator[str]:
         names = ", ".join(map(shortened, report.unchanged[:MAX_NAMED]))
         yield (
             f"INT4, Q8_0 and Q4_0 leave {count(len(report.unchanged), 'tensor')} as they are, "
-            f"whose rows are no whole blocks: {names}{f' and {more:,} more' if more > 0 else ''}."
+            f"whose rows are not whole blocks: {names}{f' and {more:,} more' if more > 0 else ''}."
         )
     text = report.evaluated
     if text is None:

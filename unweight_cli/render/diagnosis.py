@@ -9,7 +9,7 @@ from unweight.environment import Space
 from unweight.operations.diagnosis import Diagnosis
 from unweight.units import printable, size
 from unweight_cli.render.layout import facts
-from unweight_codecs.registry import AcceleratorStatus
+from unweight_codecs.accelerators.registry import AcceleratorStatus
 
 REFERENCE_KERNEL = "reference"
 

@@ -11,27 +11,26 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from unweight.evaluation.compression import CompressReport
 from unweight.operations.report import FileReport, OperationReport
 from unweight.operations.tensor_roles import KINDS, kind_of
 from unweight.operations.tensor_rows import STORED
 from unweight.units import count, duration, percent, printable, rate, shortened, size
+from unweight_cli.render.checks import checked
 from unweight_cli.render.layout import INDENT, facts, table, title
 from unweight_codecs.accelerators import CPU
 
 if TYPE_CHECKING:
-    from unweight.evaluation.search import Search
+    from unweight.evaluation.search import SearchReport
     from unweight.evaluation.sensitivity.sharing import Sharing
 
 MAX_NAMED = 3  # tensors that a line lists
 
 
-def compressed(
-    report: OperationReport, search: "Search | None" = None, sharing: "Sharing | None" = None
-) -> Iterator[RenderableType]:
+def compressed(report: OperationReport) -> Iterator[RenderableType]:
     """Show where the bytes went, how long it took, and how to get the original back.
 
-    ``search`` is how the error bound was found, where it was not given, ``sharing`` how it was
-    shared out, where it was.
+    Of a ``CompressReport`` also how the error bound was found and shared out.
     """
     yield title(f"{report.source} → {report.target}")
     yield Padding(_sizes(report), (0, 0, 0, INDENT))
@@ -39,34 +38,32 @@ def compressed(
     yield Text("")
     rows: list[tuple[str, RenderableType]] = [
         ("result", Text(f"{abs(100 * change):.1f} % {'smaller' if change >= 0 else 'larger'}")),
-        ("checked", Text(report.verified, style="green")),
+        ("checked", Text(checked(report), style="green")),
         ("time", _time(report)),
         ("restore", Text(f"unweight decompress {_argument(report.target)}")),
     ]
-    if sharing is not None:
-        rows.insert(1, ("sensitivity", _shared(sharing)))
-    if search is not None:
-        rows[1:1] = _searched(search, report)
+    if isinstance(report, CompressReport) and report.sensitivity is not None:
+        rows.insert(1, ("sensitivity", _shared(report.sensitivity)))
+    if isinstance(report, CompressReport) and report.search is not None:
+        rows[1:1] = _searched(report.search, report)
     yield facts(rows)
 
 
-def _searched(search: "Search", report: OperationReport) -> Iterator[tuple[str, RenderableType]]:
+def _searched(
+    search: "SearchReport", report: OperationReport
+) -> Iterator[tuple[str, RenderableType]]:
     best = search.best
-    if best is not None:
-        yield (
-            "perplexity",
-            f"{best.perplexity.value:.4f}, changed by {best.difference.value:+.4f} "
-            f"± {best.difference.standard_error:.4f}, allowed {search.max_delta:g}",
-        )
-        yield (
-            "epsilon",
-            f"{best.epsilon:.4g}, found with {count(len(search.attempts), 'evaluation')}",
-        )
-        if not any(tensor.epsilon for file in report.files for tensor in file.tensors):
-            yield (
-                "changed",
-                Text("nothing: every tensor comes back exactly", style="yellow"),
-            )
+    yield (
+        "perplexity",
+        f"{best.perplexity.value:.4f}, changed by {best.difference.value:+.4f} "
+        f"± {best.difference.standard_error:.4f}, allowed {search.max_delta:g}",
+    )
+    yield (
+        "epsilon",
+        f"{best.epsilon:.4g}, found with {count(len(search.attempts), 'evaluation')}",
+    )
+    if report.exact:
+        yield "changed", Text("nothing: every tensor comes back exactly", style="yellow")
 
 
 def _shared(sharing: "Sharing") -> RenderableType:
@@ -100,7 +97,7 @@ def decompressed(report: OperationReport) -> Iterator[RenderableType]:
     yield title(f"{report.source} → {report.target}")
     rows: list[tuple[str, RenderableType]] = [
         ("size", f"{size(report.source_bytes)} → {size(report.target_bytes)}"),
-        ("checked", Text(report.verified, style="green")),
+        ("checked", Text(checked(report), style="green")),
         ("time", _time(report)),
     ]
     yield from _with_digests(rows, report.files)
@@ -112,7 +109,7 @@ def verified(report: OperationReport) -> Iterator[RenderableType]:
     tensors = [tensor for file in report.files for tensor in file.tensors]
     coded = sum(tensor.pipeline != STORED for tensor in tensors)
     rows: list[tuple[str, RenderableType]] = [
-        ("checked", Text(report.verified, style="green")),
+        ("checked", Text(checked(report), style="green")),
         ("tensors", f"{len(tensors):,}, {coded:,} of them coded"),
         ("time", _time(report)),
     ]

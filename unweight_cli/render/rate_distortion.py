@@ -11,7 +11,7 @@ from unweight.evaluation.compare.comparison_report import (
     LOSSLESS,
     ORIGINAL,
     ComparisonReport,
-    Row,
+    ComparisonRow,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def drawn(report: ComparisonReport, kind: str) -> bytes:
     from matplotlib import rc_context, style
     from matplotlib.figure import Figure
 
-    panels: list[tuple[str, Callable[[Row], float]]] = [
+    panels: list[tuple[str, Callable[[ComparisonRow], float]]] = [
         ("relative error of the weights", lambda row: row.weight_error)
     ]
     if report.evaluated:
@@ -54,12 +54,12 @@ def drawn(report: ComparisonReport, kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def _divergence(row: Row) -> float:
+def _divergence(row: ComparisonRow) -> float:
     return row.kl_divergence.value if row.kl_divergence else math.nan
 
 
 def _draw(
-    axes: "Axes", report: ComparisonReport, label: str, value: Callable[[Row], float]
+    axes: "Axes", report: ComparisonReport, label: str, value: Callable[[ComparisonRow], float]
 ) -> None:
     exact = [row for row in report.rows if row.kind in (ORIGINAL, LOSSLESS)]
     bounded = [row for row in report.rows if row.kind == BOUNDED]
@@ -80,7 +80,9 @@ def _draw(
     axes.set_axisbelow(True)
 
 
-def _points(axes: "Axes", rows: list[Row], value: Callable[[Row], float], **look: str) -> None:
+def _points(
+    axes: "Axes", rows: list[ComparisonRow], value: Callable[[ComparisonRow], float], **look: str
+) -> None:
     """Draw the rows whose value has a place on a logarithmic axis, and the name of all in any case.
 
     A divergence of next to nothing may come out below zero.

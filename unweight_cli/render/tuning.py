@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
+from unweight.operations.tune import TuningReport
 from unweight_cli.render.layout import table, title
-from unweight_codecs.accelerators import TuningReport
 
 
 def tuned(report: TuningReport) -> Iterator[RenderableType]:

@@ -10,6 +10,7 @@ import typer
 from unweight.units import printable
 from unweight_cli.terminal.console import write
 from unweight_cli.terminal.interruption import Interruption
+from unweight_cli.terminal.spelling import as_options
 from unweight_cli.terminal.streams import complain
 from unweight_codecs.errors import ResourceError, UnweightError, UsageError
 
@@ -51,7 +52,12 @@ class Failure:
 def explain(error: BaseException) -> Failure:
     """Return how ``error`` is reported."""
     if isinstance(error, UnweightError):
-        return Failure(type(error).__name__, error.message, error.hint, error.exit_code)
+        return Failure(
+            type(error).__name__,
+            as_options(error.message),
+            as_options(error.hint) or _hint_at_cause(error),
+            error.exit_code,
+        )
     if isinstance(error, PARSING_ERROR):
         return _explain_parsing(error)
     if isinstance(error, Interruption):
@@ -94,6 +100,13 @@ def _explain_parsing(error: Exception) -> Failure:
         f"did you mean {guess}?" if guess else f"see '{command} --help'",
         UsageError.exit_code,
     )
+
+
+def _hint_at_cause(error: UnweightError) -> str:
+    """Return where to read more about what another library has raised."""
+    cause = error.__cause__
+    is_foreign = cause is not None and not isinstance(cause, UnweightError | OSError)
+    return "--debug shows more" if is_foreign else ""
 
 
 def _describe(error: OSError) -> str:

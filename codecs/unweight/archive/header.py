@@ -9,8 +9,9 @@ from typing import Final
 
 import xxhash
 
-from unweight.archive.hosts import FORMATS, ArchiveFormat
+from unweight.archive.host import HOSTS, Host, host_of
 from unweight.containers.base import ContainerIndex
+from unweight.containers.registry import container_named
 from unweight.manifest import DIGEST_KEY, MANIFEST_KEY, MAX_SOURCE_HEADER, Manifest, parse_manifest
 from unweight_codecs.errors import FormatError, IntegrityError, quoted
 
@@ -25,10 +26,10 @@ def write_header(manifest: Manifest, sizes: Sequence[int], length: int | None = 
 
     ``length`` pads it to a size reserved earlier.
     """
-    form = FORMATS[manifest.source.container]
-    texts = _BLANK, manifest.to_json(inline_header=form.inline_header), manifest.packed_header
-    header = form.header(manifest.source, manifest.coded, sizes, texts, length)
-    return _with_digest(header, form, _digest(header))
+    host = host_of(manifest.source)
+    texts = _BLANK, manifest.to_json(inline_header=host.inline_header), manifest.packed_header
+    header = host.header(manifest.source, manifest.coded, sizes, texts, length)
+    return _with_digest(header, host, _digest(header))
 
 
 def largest_source_header(header: int) -> int:
@@ -42,7 +43,7 @@ def largest_source_header(header: int) -> int:
 
 def smallest_header(source: ContainerIndex) -> int:
     """Return the fewest bytes of a header that may hold that of ``source``."""
-    if not FORMATS[source.container].inline_header:
+    if not host_of(source).inline_header:
         return 0
     surplus = len(source.header) - _FREE_SOURCE_HEADER
     return max(0, -(-surplus // (8 * _SOURCE_HEADER_RATIO)) * 8)
@@ -50,7 +51,8 @@ def smallest_header(source: ContainerIndex) -> int:
 
 def check_not_archive(index: ContainerIndex, path: object, hint: str = AGAIN) -> None:
     """Refuse to compress what Unweight wrote; raises FormatError."""
-    own = FORMATS[index.container].own_keys(index)
+    host = HOSTS.get(index.container)
+    own = host.own_keys(index) if host else []
     if own:
         raise FormatError(
             f"{path}: already compressed by Unweight: it has the key {quoted(own[0])}",
@@ -66,25 +68,25 @@ def read_manifest(index: ContainerIndex) -> Manifest:
     """
     if MANIFEST_KEY not in metadata_of(index):
         raise FormatError("not an Unweight file", hint="`unweight compress` makes one")
-    form = FORMATS[index.container]
-    at = form.lead_at + len(form.lead)
-    blank = _with_digest(index.header, form, _BLANK)
+    host = HOSTS[index.container]
+    at = host.lead_at + len(host.lead)
+    blank = _with_digest(index.header, host, _BLANK)
     stored = index.header[at : at + len(_BLANK)]
-    if index.header[form.lead_at : at] != form.lead or stored != _digest(blank).encode():
+    if index.header[host.lead_at : at] != host.lead or stored != _digest(blank).encode():
         raise IntegrityError(
             "the header is damaged or was rewritten by another program: wrong digest",
             hint="download or copy the file again",
         )
-    limit = largest_source_header(len(index.header)) if form.inline_header else MAX_SOURCE_HEADER
-    manifest = parse_manifest(*form.manifest(index), limit)
-    _check_agreement(index, manifest, form)
+    limit = largest_source_header(len(index.header)) if host.inline_header else MAX_SOURCE_HEADER
+    manifest = parse_manifest(*host.manifest(index), limit)
+    _check_agreement(index, manifest, host)
     return manifest
 
 
-def _check_agreement(index: ContainerIndex, manifest: Manifest, form: ArchiveFormat) -> None:
-    if manifest.source.container != index.container:
-        raise IntegrityError("the file is of another container than its source")
-    if form.inline_header:
+def _check_agreement(index: ContainerIndex, manifest: Manifest, host: Host) -> None:
+    if container_named(manifest.source.container).host != index.container:
+        raise IntegrityError("the file is of another container than its source calls for")
+    if host.inline_header:
         own = (DIGEST_KEY, MANIFEST_KEY)
         others = {key: text for key, text in metadata_of(index).items() if key not in own}
         if others != (manifest.source.metadata or {}):
@@ -96,9 +98,9 @@ def _check_agreement(index: ContainerIndex, manifest: Manifest, form: ArchiveFor
         if found.spec.name != name:
             raise IntegrityError(f"tensor {quoted(name)} is not where the source header has it")
         if name in manifest.coded:
-            if found.spec.dtype != form.coded_dtype or len(found.spec.shape) != 1:
+            if found.spec.dtype != host.coded_dtype or len(found.spec.shape) != 1:
                 raise IntegrityError(f"coded tensor {quoted(name)} is not a list of bytes")
-        elif found.spec != source.spec:
+        elif (found.spec.dtype, found.spec.shape) != host.stored(source.spec):
             raise IntegrityError(f"stored tensor {quoted(name)} differs from the source header")
 
 
@@ -111,6 +113,6 @@ def _digest(header: bytes) -> str:
     return xxhash.xxh3_64_hexdigest(header)
 
 
-def _with_digest(header: bytes, form: ArchiveFormat, digest: str) -> bytes:
-    at = form.lead_at + len(form.lead)
+def _with_digest(header: bytes, host: Host, digest: str) -> bytes:
+    at = host.lead_at + len(host.lead)
     return header[:at] + digest.encode() + header[at + len(digest) :]

@@ -1,43 +1,22 @@
 """Reading Unweight files."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
-
-import numpy as np
-from numpy.typing import NDArray
 
 from unweight.archive.header import read_manifest
 from unweight.containers.base import ContainerIndex, FileSource, TensorEntry
 from unweight.containers.registry import read_index
 from unweight.manifest import MANIFEST_KEY, Manifest
-from unweight_codecs.accelerators import SPAN_CHUNKS, CodedSpan, decode_on_host
+from unweight_codecs.accelerators import SPAN_CHUNKS, CodedSpan, PayloadHead, decode_on_host
 from unweight_codecs.errors import FormatError, IntegrityError, UnweightError, UsageError, quoted
 from unweight_codecs.kernels import buffers
-from unweight_codecs.kernels.base import Bytes
-from unweight_codecs.model import TensorModel
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.payload import head as payload_head
-from unweight_codecs.payload.directory import chunk_lengths
 from unweight_codecs.pipeline import Pipeline, pipeline_from_dict
-from unweight_codecs.span import Span
 
 STORED_SPAN = 1 << 21
-
-
-@dataclass(frozen=True, slots=True)
-class CodedHead:
-    """A coded tensor, ready to be decoded chunk by chunk.
-
-    ``ends`` holds where each chunk ends, counted from the first chunk's first byte.
-    """
-
-    pipeline: Pipeline
-    model: TensorModel
-    directory: NDArray[np.void]
-    ends: NDArray[np.int64]
-    chunks_offset: int
-    head_bytes: int
 
 
 def is_archive(index: ContainerIndex) -> bool:
@@ -57,7 +36,7 @@ class ArchiveReader:
     def __init__(self, path: Path) -> None:
         """Open and check the header; see ``read_manifest`` for the errors."""
         self.path = path
-        self._heads: dict[str, CodedHead] = {}
+        self._heads: dict[str, PayloadHead] = {}
         self._source = FileSource(path)
         try:
             self.index: ContainerIndex = read_index(self._source)
@@ -112,73 +91,41 @@ class ArchiveReader:
         coded = self.manifest.coded.get(name)
         return self._pipelines[coded.pipeline].name if coded else ""
 
-    def head(self, source: TensorEntry, here: TensorEntry) -> CodedHead:
+    def head(self, source: TensorEntry, here: TensorEntry) -> PayloadHead:
         """Read and check the head of a coded tensor; sizes are bounded by the file's."""
         found = self._heads.get(source.spec.name)
         if found is None:
             found = self._heads[source.spec.name] = self._read_head(source, here)
         return found
 
-    def _read_head(self, source: TensorEntry, here: TensorEntry) -> CodedHead:
+    def _read_head(self, source: TensorEntry, here: TensorEntry) -> PayloadHead:
         try:
             pipeline = self._pipelines[self.manifest.coded[source.spec.name].pipeline]
             start = self._source.read_at(here.offset, min(here.nbytes, 64))
             limit = min(here.nbytes, pipeline.head_limit(source.spec))
             length = payload_head.peek_length(start, limit)
             head = self._source.read_at(here.offset, length)
-            model, directory = pipeline.read_head(head, source.spec, here.nbytes)
+            return PayloadHead.parse(pipeline, head, source.spec, here.nbytes, here.offset)
         except UnweightError as error:
             error.message = f"tensor {quoted(source.spec.name)}: {error.message}"
             raise self._located(error) from None
-        ends = np.cumsum(chunk_lengths(directory))
-        return CodedHead(pipeline, model, directory, ends, here.offset + length, length)
 
-    def spans(self, head: CodedHead, chunks: int = SPAN_CHUNKS) -> list[CodedSpan]:
-        """Return a coded tensor as spans of so many chunks, not yet decoded."""
-        return [self.span(head, first, chunks) for first in range(0, head.model.chunks, chunks)]
+    def spans(self, head: PayloadHead, chunks: int = SPAN_CHUNKS) -> list[CodedSpan]:
+        """Return a coded tensor as spans of ``chunks`` chunks, not yet decoded."""
+        return head.spans(self._source.read_into, chunks, self._failed(head))
 
-    def span(self, head: CodedHead, first_chunk: int, chunks: int = SPAN_CHUNKS) -> CodedSpan:
+    def span(self, head: PayloadHead, first_chunk: int, chunks: int = SPAN_CHUNKS) -> CodedSpan:
         """Return ``chunks`` chunks from ``first_chunk``, fewer at the end, not yet decoded."""
-        model = head.model
-        last = min(first_chunk + chunks, model.chunks)
-        begin = int(head.ends[first_chunk - 1]) if first_chunk else 0
-        first_word = first_chunk * model.chunk_words
-        count = min(last * model.chunk_words, model.layout.words) - first_word
-        directory = head.directory[first_chunk:last]
+        return head.span(self._source.read_into, first_chunk, chunks, self._failed(head))
 
-        def failed(error: UnweightError) -> UnweightError:
-            return self._in_tensor(error, head)
+    def _failed(self, head: PayloadHead) -> Callable[[UnweightError], UnweightError]:
+        return lambda error: self._in_tensor(error, head)
 
-        def read(coded: Bytes) -> Span:
-            try:
-                self._source.read_into(head.chunks_offset + begin, coded.data)
-            except UnweightError as error:
-                raise failed(error) from None
-            return Span(first_word, count, coded=coded, directory=directory)
-
-        def decode(span: Span) -> None:
-            span.words = buffers.empty(count * model.layout.word_bytes)
-            try:
-                head.pipeline.decode(span, model)
-            except UnweightError as error:
-                raise failed(error) from None
-
-        return CodedSpan(
-            model=model,
-            directory=directory,
-            coded_bytes=int(head.ends[last - 1]) - begin,
-            words_bytes=count * model.layout.word_bytes,
-            read=read,
-            decode=decode,
-            failed=failed,
-            is_built_in=head.pipeline.is_built_in,
-        )
-
-    def decode(self, head: CodedHead, first_chunk: int, chunks: int = SPAN_CHUNKS) -> Bytes:
+    def decode(self, head: PayloadHead, first_chunk: int, chunks: int = SPAN_CHUNKS) -> Bytes:
         """Return the original bytes of ``chunks`` chunks from ``first_chunk``, fewer at the end."""
         return decode_on_host(self.span(head, first_chunk, chunks)).words
 
-    def streams(self, head: CodedHead, chunk: int) -> dict[str, Bytes]:
+    def streams(self, head: PayloadHead, chunk: int) -> dict[str, Bytes]:
         """Return the streams of one chunk, one value per word where they are no escapes."""
         coded = self.span(head, chunk, 1)
         span = coded.read(buffers.empty(coded.coded_bytes))
@@ -191,7 +138,7 @@ class ArchiveReader:
             raise self._in_tensor(error, head) from None
         return span.streams | {"symbol": span.streams["symbol"][: span.count]}
 
-    def _in_tensor(self, error: UnweightError, head: CodedHead) -> UnweightError:
+    def _in_tensor(self, error: UnweightError, head: PayloadHead) -> UnweightError:
         error.message = f"tensor {quoted(head.model.spec.name)}: {error.message}"
         return self._located(error)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 
 from unweight.archive.header import smallest_header, write_header
-from unweight.archive.hosts import FORMATS
+from unweight.archive.host import host_of
 from unweight.containers.base import ContainerIndex, TensorEntry
 from unweight.containers.strict_json import check_complexity
 from unweight.manifest import MAX_SPARE_PIPELINES, CodedTensor, Manifest
@@ -56,7 +56,7 @@ class ArchiveWriter:
         most = CodedTensor(max(0, len(pipelines) - 1), blank, *errors)
         coded = {t.spec.name: most for t in source.tensors if t.nbytes >= MIN_CODED_BYTES}
         stored = {t.spec.name: blank for t in source.tensors if t.nbytes < MIN_CODED_BYTES}
-        self._alignment = FORMATS[source.container].alignment(source)
+        self._alignment = host_of(source).alignment(source)
         self._padding = padding if any(padding) else b""
         largest = self._manifest("0" * 64, coded, stored, "0" * 64 if bounded else "")
         if len(pipelines) > len(source.tensors) + MAX_SPARE_PIPELINES:

@@ -1,6 +1,7 @@
 """Says what a file is that is not a model container, and how to get the model instead."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from unweight_codecs.errors import FormatError
@@ -45,10 +46,11 @@ _KINDS = (
 )
 
 
-def foreign_file(head: bytes) -> FormatError:
+def foreign_file(head: bytes, titles: Sequence[str]) -> FormatError:
     """Return the error for a file that starts with ``head`` and is no container known here.
 
-    The message lacks the file's name, which the caller puts before it.
+    ``titles`` are those of the containers that it could have been. The message lacks the file's
+    name, which the caller puts before it.
     """
     for kind in _KINDS:
         if kind.start.match(head):
@@ -56,6 +58,6 @@ def foreign_file(head: bytes) -> FormatError:
     if len(head) < _SHORTEST_FILE:
         size = f"has only {len(head)} bytes" if head else "is empty"
         return FormatError(f"the file {size}", hint="download or copy it again")
-    return FormatError(
-        "this is neither a safetensors nor a GGUF file", hint=f"starts with {head[:8]!r}"
-    )
+    neither = "not a" if len(titles) == 1 else "neither a"
+    kinds = " nor a ".join(titles)
+    return FormatError(f"this is {neither} {kinds} file", hint=f"starts with {head[:8]!r}")

@@ -14,6 +14,7 @@ from unweight.containers.strict_json import check_complexity, parse_object
 from unweight_codecs.errors import FormatError, UnweightError, quoted
 from unweight_codecs.tensor_spec import DTYPES, TensorSpec
 
+TITLE: Final = "safetensors"
 MAX_HEADER_BYTES: Final = 100_000_000
 
 _LENGTH_BYTES: Final = 8
@@ -104,14 +105,14 @@ def _in_file(source: FileSource, error: FormatError) -> FormatError:
 
 def _header_length(head: bytes, size: int) -> int:
     if not starts_like_safetensors(head):
-        raise foreign_file(head)
+        raise foreign_file(head, [TITLE])
     length = int.from_bytes(head[:_LENGTH_BYTES], "little")
     if length == 0:
         raise FormatError("the header is empty", hint=_AGAIN)
     missing = _LENGTH_BYTES + length - size
     if missing > 0:
         if head[_LENGTH_BYTES : _LENGTH_BYTES + 1] not in {b"", b"{"}:
-            raise foreign_file(head)  # the length is chance: this never was a header
+            raise foreign_file(head, [TITLE])  # the length is chance: this never was a header
         raise FormatError(f"{missing} bytes missing: the file ends inside its header", hint=_AGAIN)
     return length
 

@@ -12,18 +12,18 @@ from unweight.evaluation.measure import estimates, gate
 from unweight.evaluation.measure.estimates import Estimate, Values
 from unweight.evaluation.measure.perplexity import measure
 from unweight.evaluation.model.checkpoint import find_definition, open_checkpoint
-from unweight.evaluation.model.language_model import AUTO, choose_device, limit_threads, load
-from unweight.evaluation.model.token_windows import DEFAULT_CONTEXT, Windows, cut
+from unweight.evaluation.model.language_model import BEST_DEVICE, choose_device, limit_threads, load
+from unweight.evaluation.model.token_windows import DEFAULT_CONTEXT, TokenWindows, cut
 from unweight.evaluation.model.tokenizer import load_tokenizer
 from unweight.evaluation.text import Text
 from unweight.operations.progress import Progress
-from unweight_codecs.errors import QualityGateError
+from unweight_codecs.errors import Parameter, Phrase, QualityGateError
 
 FIRST: Final = 0.005  # about the error of 8 bits
-MOST_ATTEMPTS: Final = 6
-_SMALLEST: Final = 1e-5
-_LARGEST: Final = 0.5
-_STRETCH: Final = 3.0  # an attempt is at most so many times above or below the last one
+MAX_ATTEMPTS: Final = 6
+_MIN_EPSILON: Final = 1e-5
+_MAX_EPSILON: Final = 0.5
+_STRETCH: Final = 3.0  # an attempt is at most this many times the last one, or one part of it
 _AIM: Final = 0.8  # of the limit: what the next attempt is meant to reach
 _NEAR: Final = 1.12  # bounds this close differ by a sixth of a bit: not worth another evaluation
 
@@ -50,12 +50,36 @@ class SearchRequest:
     model: Path | None = None
     context: int = DEFAULT_CONTEXT
     windows: int = 0
-    device: str = AUTO
+    device: str = BEST_DEVICE
     threads: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class SearchReport:
+    """What was tried, in this order, and the largest bound that passed."""
+
+    max_delta: float
+    best: Attempt
+    attempts: tuple[Attempt, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the search as JSON-ready data."""
+        return {
+            "max_delta": self.max_delta,
+            "epsilon": self.best.epsilon,
+            "attempts": [
+                {
+                    "epsilon": attempt.epsilon,
+                    "perplexity": attempt.perplexity.to_dict(),
+                    "difference": attempt.difference.to_dict(),
+                }
+                for attempt in self.attempts
+            ],
+        }
+
+
 @dataclass(slots=True)
-class Search:
+class EpsilonSearch:
     """Narrows down the largest bound whose change of perplexity is within the limit.
 
     The change grows with the square of the bound, apart from noise, so each attempt is set where
@@ -84,7 +108,7 @@ class Search:
         """Return the next bound to try; None when another attempt would gain little."""
         if not self.attempts:
             return FIRST
-        if len(self.attempts) >= MOST_ATTEMPTS:
+        if len(self.attempts) >= MAX_ATTEMPTS:
             return None
         last = self.attempts[-1]
         change = abs(last.difference.value)
@@ -95,31 +119,16 @@ class Search:
         epsilon = last.epsilon * min(max(ratio, 1 / _STRETCH), _STRETCH)
         low = self.best.epsilon if self.best else 0.0
         failed = [a.epsilon for a in self.attempts if not self._passes(a)]
-        high = min(failed, default=_LARGEST)
+        high = min(failed, default=_MAX_EPSILON)
         if not low * _NEAR < epsilon < high:
             if low and not failed:
                 return None
             epsilon = math.sqrt(low * high) if low else high / 2
         near = low and high < low * _NEAR
-        return None if near or not _SMALLEST <= epsilon <= _LARGEST else epsilon
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the search as JSON-ready data."""
-        return {
-            "max_delta": self.max_delta,
-            "epsilon": self.best.epsilon if self.best else None,
-            "attempts": [
-                {
-                    "epsilon": attempt.epsilon,
-                    "perplexity": attempt.perplexity.to_dict(),
-                    "difference": attempt.difference.to_dict(),
-                }
-                for attempt in self.attempts
-            ],
-        }
+        return None if near or not _MIN_EPSILON <= epsilon <= _MAX_EPSILON else epsilon
 
     def failure(self, attempt: Attempt) -> str:
-        """Return why the gate is shut for an attempt, in words; "" when it is open."""
+        """Return why the gate is closed for an attempt, in words; "" when it is open."""
         return gate.failure(
             attempt.perplexity, self.vocabulary, self.original, attempt.difference, self.max_delta
         )
@@ -133,7 +142,7 @@ def search(
     compress: Compress,
     progress: Progress,
     on_attempt: Callable[[Attempt], None] = lambda attempt: None,
-) -> Search:
+) -> SearchReport:
     """Compress and evaluate with a few error bounds; returns all attempts.
 
     Every attempt is the real thing: a compressed checkpoint, restored and loaded. Raises
@@ -145,12 +154,12 @@ def search(
     choose_device(request.device)
     limit_threads(request.threads)
     windows, original, vocabulary = _original(request, progress)
-    found = Search(request.max_delta, vocabulary, estimates.perplexity(original))
+    found = EpsilonSearch(request.max_delta, vocabulary, estimates.perplexity(original))
     if reason := gate.unsound_original(found.original, vocabulary):
         raise QualityGateError(f"{request.path}: {reason}")
     while (epsilon := found.next()) is not None:
         with tempfile.TemporaryDirectory(prefix="unweight-") as folder:
-            target = Path(folder, request.path.name)
+            target = Path(folder, "compressed")
             compress(epsilon, target)
             losses = _losses(target, request, windows, progress)
         attempt = Attempt(
@@ -163,9 +172,15 @@ def search(
         raise QualityGateError(
             f"{request.path}: none of {len(found.attempts)} error bounds passes: with the "
             f"closest, {closest.epsilon:.3g}, {found.failure(closest)}",
-            hint="allow more with --max-ppl-delta, or leave out --epsilon to change nothing",
+            hint=Phrase(
+                "allow more with ",
+                Parameter("max_ppl_delta"),
+                ", or leave out ",
+                Parameter("epsilon"),
+                " to change nothing",
+            ),
         )
-    return found
+    return SearchReport(found.max_delta, found.best, tuple(found.attempts))
 
 
 def _distance(attempt: Attempt) -> float:
@@ -174,7 +189,7 @@ def _distance(attempt: Attempt) -> float:
     return math.inf if math.isnan(distance) else distance
 
 
-def _original(request: SearchRequest, progress: Progress) -> tuple[Windows, Values, int]:
+def _original(request: SearchRequest, progress: Progress) -> tuple[TokenWindows, Values, int]:
     """Return the windows of the text, the original's losses on them, and its vocabulary."""
     with open_checkpoint(
         request.path, request.model, threads=request.threads, progress=progress
@@ -185,7 +200,9 @@ def _original(request: SearchRequest, progress: Progress) -> tuple[Windows, Valu
     return windows, measure(model, windows, progress).reshape(-1), model.vocabulary
 
 
-def _losses(path: Path, request: SearchRequest, windows: Windows, progress: Progress) -> Values:
+def _losses(
+    path: Path, request: SearchRequest, windows: TokenWindows, progress: Progress
+) -> Values:
     with open_checkpoint(
         path, request.model, request.path, threads=request.threads, progress=progress
     ) as checkpoint:

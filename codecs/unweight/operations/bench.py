@@ -18,10 +18,10 @@ from unweight.operations.progress import Progress
 from unweight_codecs.accelerators import CPU, CpuEngine, Engine, no_note, open_engine
 from unweight_codecs.errors import IntegrityError, UsageError, quoted
 from unweight_codecs.kernels import active_kernel
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import preset
-from unweight_codecs.tensor_codec import Coded, decode_tensor, encode_tensor, spans_of
+from unweight_codecs.tensor_codec import EncodedTensor, decode_tensor, encode_tensor, spans_of
 from unweight_codecs.tensor_spec import TensorSpec
 
 MAX_BYTES = 1 << 30  # measured in memory: more would not be more telling
@@ -66,8 +66,8 @@ class BenchReport:
 
 
 @dataclass(slots=True)
-class _Measured:
-    """One run of a preset; see ``BenchRow``."""
+class _PresetTimes:
+    """What one run of a preset took; see ``BenchRow``."""
 
     size: int = 0
     encode: float = 0.0
@@ -91,7 +91,7 @@ def bench(
     With a ``device`` other than the processor, its decoding is measured as well.
     """
     if repeats < 1:
-        raise UsageError(f"--repeats must be at least 1, not {repeats}")
+        raise UsageError(f"must be at least 1, not {repeats}", parameter="repeats")
     pipelines = [(name, preset(name)) for name in presets]
     with open_engine(device, 1, note) as engine:
         used = None if isinstance(engine, CpuEngine) else engine
@@ -111,7 +111,7 @@ def bench(
         )
 
 
-def _row(name: str, total: int, runs: list[_Measured]) -> BenchRow:
+def _row(name: str, total: int, runs: list[_PresetTimes]) -> BenchRow:
     last = runs[-1]
     return BenchRow(
         name,
@@ -143,8 +143,8 @@ def _load(source: Path) -> list[tuple[TensorSpec, Bytes]]:
     return tensors
 
 
-def _measure(pipeline: Pipeline, tensors: Tensors, engine: Engine | None) -> _Measured:
-    found, kept = _Measured(), list[tuple[Coded, Bytes]]()
+def _measure(pipeline: Pipeline, tensors: Tensors, engine: Engine | None) -> _PresetTimes:
+    found, kept = _PresetTimes(), list[tuple[EncodedTensor, Bytes]]()
     for spec, data in tensors:
         coded = None
         if data.size >= MIN_CODED_BYTES:
@@ -175,7 +175,7 @@ def _measure(pipeline: Pipeline, tensors: Tensors, engine: Engine | None) -> _Me
 
 
 def _measure_device(
-    pipeline: Pipeline, kept: list[tuple[Coded, Bytes]], engine: Engine, found: _Measured
+    pipeline: Pipeline, kept: list[tuple[EncodedTensor, Bytes]], engine: Engine, found: _PresetTimes
 ) -> None:
     start = time.perf_counter()
     spans = (spans_of(pipeline, coded, engine.span_chunks) for coded, _ in kept)

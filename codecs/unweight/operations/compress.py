@@ -2,161 +2,89 @@
 
 import hashlib
 import math
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 import xxhash
 
 from unweight.archive import ArchiveWriter
-from unweight.archive.header import check_not_archive
 from unweight.archive.reader import STORED_SPAN
 from unweight.archive.writer import MIN_CODED_BYTES
 from unweight.containers.base import ContainerIndex, FileSource, TensorEntry
-from unweight.containers.registry import read_index
 from unweight.manifest import CodedTensor
-from unweight.operations.files import (
-    Job,
-    check_job_target,
-    compressed_name,
-    open_job,
-    target_directory,
+from unweight.operations.compression_plan import (
+    CompressionPlan,
+    CompressOptions,
+    plan_compression,
 )
+from unweight.operations.files import target_directory
 from unweight.operations.progress import Progress
-from unweight.operations.report import FileReport, OperationReport, TensorReport
+from unweight.operations.report import CheckKind, FileReport, OperationReport, TensorReport
+from unweight.operations.run import OperationRun
 from unweight.operations.tensor_rows import STORED
 from unweight.output import atomic_file, check_space
-from unweight.recipe import Chosen, Recipe, load_recipe
-from unweight_codecs.accelerators import SPAN_CHUNKS
+from unweight.recipe import PipelineChoice, Recipe
 from unweight_codecs.bounded.float_words import may_change
 from unweight_codecs.codec import Reader
-from unweight_codecs.errors import FormatError, IntegrityError, UnweightError, UsageError, quoted
-from unweight_codecs.kernels import active_kernel, buffers
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.errors import FormatError, IntegrityError, UnweightError, quoted
+from unweight_codecs.kernels import buffers
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.layouts import layout_of
-from unweight_codecs.model import TensorModel
 from unweight_codecs.parallel import Workers
-from unweight_codecs.pipeline import Pipeline
-from unweight_codecs.presets import DEFAULT, SMALLEST
-from unweight_codecs.span import CheckResult, Span
+from unweight_codecs.presets import SMALLEST
+from unweight_codecs.span import CheckResult
 from unweight_codecs.survey import survey
+from unweight_codecs.tensor_codec import TensorFit, encode_spans, fit_smallest
 
-
-@dataclass(frozen=True, slots=True)
-class CompressOptions:
-    """What to compress with.
-
-    Attributes:
-        preset: Name of a preset.
-        recipe: TOML file that maps tensor-name patterns to pipelines; overrides the preset.
-        stages: Settings on top, like ``"grid:mantissa_bits=1"``.
-        threads: Threads to use; 0 takes what the process may use.
-        force: Replace an existing target.
-        epsilon: Relative error allowed in a matrix of floats, in the Frobenius norm; 0 for none.
-        epsilons: Other error bounds, by the name of the tensor.
-    """
-
-    preset: str = DEFAULT
-    recipe: Path | None = None
-    stages: tuple[str, ...] = ()
-    threads: int = 0
-    force: bool = False
-    epsilon: float = 0.0
-    epsilons: Mapping[str, float] = field(default_factory=dict)
-
-
-def plan(source: Path, target: Path | None, options: CompressOptions) -> tuple[Recipe, Job, Path]:
-    """Return recipe, job and target, or raise what ``compress`` would raise before it starts."""
-    recipe = load_recipe(
-        options.preset, options.recipe, options.stages, options.epsilon, options.epsilons
-    )
-    job = open_job(source)
-    target = target or compressed_name(source)
-    check_job_target(job, target, force=options.force)
-    return recipe, job, target
+__all__ = ["CompressOptions", "compress", "compress_planned"]
 
 
 def compress(
     source: Path, target: Path | None, options: CompressOptions, progress: Progress
 ) -> OperationReport:
-    """Compress ``source`` to ``target``; nothing appears under that name unless all went well."""
-    started, cpu_started = time.perf_counter(), time.process_time()
-    recipe, job, target = plan(source, target, options)
-    with Workers(options.threads) as workers:
-        indexes = [_index_of(path, job) for path, _ in job.models]
-        _check_names(options.epsilons, indexes)
-        source_bytes = sum(index.size for index in indexes) + job.carried_bytes
+    """Plan and compress; see ``plan_compression`` and ``compress_planned``."""
+    return compress_planned(plan_compression(source, target, options), progress)
+
+
+def compress_planned(plan: CompressionPlan, progress: Progress) -> OperationReport:
+    """Do what a plan says; nothing appears under the name of its target unless all went well.
+
+    Raises IntegrityError when a file has changed since it was planned.
+    """
+    job, target = plan.job, plan.target
+    run = OperationRun("compress", job.source)
+    with Workers(plan.options.threads) as workers:
+        source_bytes = sum(index.size for index in plan.indexes) + job.carried_bytes
         check_space(target, job.carried_bytes)
-        progress.begin("compress", sum(index.size for index in indexes))
+        progress.begin("compress", source_bytes - job.carried_bytes)
+        coder = _FileCoder(plan.recipe, workers, progress, plan.options.force)
         files = []
-        with target_directory(job, target, force=options.force) as folder:
-            for (path, name), index in zip(job.models, indexes, strict=True):
+        with target_directory(job, target, force=plan.options.force) as folder:
+            for (path, name), index in zip(job.models, plan.indexes, strict=True):
                 output = folder / name if job.is_directory else target
                 shown = target / name if job.is_directory else target
-                files.append(
-                    _compress_file(
-                        path, index, output, shown, recipe, workers, progress, force=options.force
-                    )
-                )
+                files.append(coder.compress(path, index, output, shown))
             progress.finish()
-        return OperationReport(
-            operation="compress",
-            source=str(source),
-            target=str(target),
-            files=tuple(files),
+        return run.report(
+            target,
+            files,
             carried_files=len(job.carried),
             carried_bytes=job.carried_bytes,
             source_bytes=source_bytes,
             target_bytes=sum(file.target_bytes for file in files) + job.carried_bytes,
-            seconds=time.perf_counter() - started,
-            cpu_seconds=time.process_time() - cpu_started,
             threads=workers.threads,
-            kernel=active_kernel(),
-            verified=_verified(files),
-            notes=_notes(options.recipe, recipe, indexes),
+            checked=CheckKind.WRITTEN,
+            notes=_notes(plan),
         )
 
 
-def _notes(path: Path | None, recipe: Recipe, indexes: list[ContainerIndex]) -> tuple[str, ...]:
+def _notes(plan: CompressionPlan) -> tuple[str, ...]:
     """Say which rules had no effect: a pattern may be misspelt, and a tensor left unprotected."""
-    names = [entry.spec.name for index in indexes for entry in index.tensors]
-    return tuple(f"{path}: rule {n}: no tensor follows it" for n in recipe.idle_rules(names))
-
-
-def _verified(files: list[FileReport]) -> str:
-    """Say in words what was checked while compressing."""
-    rows = [tensor for file in files for tensor in file.tensors]
-    bounded = [tensor for tensor in rows if tensor.epsilon]
-    if not bounded:
-        return "bit-exact: verified"
-    worst = max(tensor.error for tensor in bounded)
-    others = ", the others bit-exact" if len(bounded) < len(rows) else ""
-    return (
-        f"relative error at most {worst:.3g} in {len(bounded):,} of {len(rows):,} tensors"
-        f"{others}: verified"
-    )
-
-
-def _check_names(epsilons: Mapping[str, float], indexes: list[ContainerIndex]) -> None:
-    """Raise UsageError when error bounds are given by name and no tensor has such a name."""
-    names = (entry.spec.name for index in indexes for entry in index.tensors)
-    if epsilons and not any(name in epsilons for name in names):
-        raise UsageError(
-            "no tensor has a name for which there is an error bound of its own",
-            hint="was the sensitivity file made from another model?",
-        )
-
-
-def _index_of(path: Path, job: Job) -> ContainerIndex:
-    with FileSource(path) as source:
-        index = read_index(source)
-    if job.is_directory:
-        hint = "move or remove it, unless the whole directory is compressed already"
-        check_not_archive(index, path, hint)
-    else:
-        check_not_archive(index, path)
-    return index
+    path = plan.options.recipe
+    idle = plan.recipe.idle_rules(plan.tensor_names)
+    return tuple(f"{path}: rule {n}: no tensor follows it" for n in idle)
 
 
 @dataclass(slots=True)
@@ -192,14 +120,11 @@ class _FileJob:
         view, digest = survey(
             entry.spec, self._reader(entry), chunk_words, self.observe, self.workers.ordered
         )
-        fitted = []
-        for chosen in choices:
-            model = chosen.pipeline.fit(view, chosen.epsilon)
-            fitted.append((_expected_bytes(chosen.pipeline, model), model, chosen))
-        expected, model, chosen = min(fitted, key=lambda fit: fit[0])
+        fit = fit_smallest(view, [(choice.pipeline, choice.epsilon) for choice in choices])
+        chosen = choices[fit.number]
         if not chosen.pipeline.is_exact:
             self.restored = before
-        if expected < entry.nbytes and self._code(entry, chosen, model, digest):
+        if fit.expected_bytes < entry.nbytes and self._code(entry, chosen, fit, digest):
             return chosen.pipeline.name
         if not chosen.pipeline.is_exact:
             self._digest(entry, self.restored.update)
@@ -225,24 +150,15 @@ class _FileJob:
 
         return read
 
-    def _code(self, entry: TensorEntry, chosen: Chosen, model: TensorModel, digest: str) -> bool:
-        read, pipeline = self._reader(entry), chosen.pipeline
-        rebuilt = pipeline.as_decoded(model)
-
-        def encode(first: int) -> Span:
-            count = min(SPAN_CHUNKS * model.chunk_words, model.layout.words - first)
-            span = Span(first, count, read(first, count))
-            pipeline.encode(span, model)
-            span.checked = pipeline.check(span, rebuilt)
-            span.drop_streams()
-            return span
-
-        self.writer.begin(pipeline, model)
-        spans = range(0, model.layout.words, SPAN_CHUNKS * model.chunk_words)
+    def _code(
+        self, entry: TensorEntry, chosen: PipelineChoice, fit: TensorFit, digest: str
+    ) -> bool:
+        pipeline = fit.pipeline
+        self.writer.begin(pipeline, fit.model)
         done, again, restored = 0, xxhash.xxh3_64(), self.restored.copy()
         result = _Result()
         try:
-            for span in self.workers.ordered(encode, spans):
+            for span in encode_spans(fit, self._reader(entry), self.workers.ordered):
                 again.update(span.words.data)
                 self.writer.add(span)
                 if span.checked and not pipeline.is_exact:
@@ -300,7 +216,7 @@ class _Result:
         self.error += checked.error
         self.largest = max(self.largest, checked.largest)
 
-    def tensor(self, chosen: Chosen) -> CodedTensor:
+    def tensor(self, chosen: PipelineChoice) -> CodedTensor:
         """Return the tensor as the manifest has it."""
         relative = math.sqrt(self.error / self.square) if self.square else 0.0
         return CodedTensor(
@@ -308,58 +224,60 @@ class _Result:
         )
 
 
-def _expected_bytes(pipeline: Pipeline, model: TensorModel) -> int:
-    return pipeline.head_length(model) + model.estimated_bits // 8
+@dataclass(frozen=True, slots=True)
+class _FileCoder:
+    """What all files of a run are compressed with."""
 
+    recipe: Recipe
+    workers: Workers
+    progress: Progress
+    force: bool
 
-def _compress_file(
-    path: Path,
-    index: ContainerIndex,
-    output: Path,
-    shown: Path,
-    recipe: Recipe,
-    workers: Workers,
-    progress: Progress,
-    *,
-    force: bool,
-) -> FileReport:
-    with FileSource(path) as source:
-        if source.size != index.size or source.read_at(0, len(index.header)) != index.header:
-            raise IntegrityError(
-                f"{path} changed while it was read",
-                hint="compress it again when nothing writes to it",
-            )
-        with atomic_file(output, index.size, shown, force=force, at_most=True) as file:
-            gaps = [source.read_at(*gap) for gap in index.gaps()]
-            try:
-                writer = ArchiveWriter(
-                    file,
-                    index,
-                    recipe.pipelines,
-                    b"".join(gaps),
-                    small_header=recipe.preset == SMALLEST,
-                    bounded=recipe.is_bounded,
+    def compress(self, path: Path, index: ContainerIndex, output: Path, shown: Path) -> FileReport:
+        """Compress the file at ``path`` to ``output``, which errors and reports call ``shown``."""
+        with FileSource(path) as source:
+            if source.size != index.size or source.read_at(0, len(index.header)) != index.header:
+                raise IntegrityError(
+                    f"{path} changed while it was read",
+                    hint="compress it again when nothing writes to it",
                 )
-            except UnweightError as error:
-                raise FormatError(f"{path}: cannot be compressed: {error.message}") from None
-            job = _FileJob(source, writer, recipe, workers, progress)
-            job.observe(index.header)
-            progress.advance(len(index.header) - len(index.header) // 2)
-            job.observe(gaps[0])
-            names = []
-            for entry, gap in zip(index.tensors, gaps[1:], strict=True):
-                names.append(job.tensor(entry))
-                job.observe(gap)
-            digest = job.sha256.hexdigest()
-            restored = job.restored.hexdigest() if recipe.is_bounded else digest
-            size = writer.finish(digest, restored)
-            progress.advance(0)
+            with atomic_file(output, index.size, shown, force=self.force, at_most=True) as file:
+                gaps = [source.read_at(*gap) for gap in index.gaps()]
+                writer = self._open_writer(path, file, index, b"".join(gaps))
+                job = _FileJob(source, writer, self.recipe, self.workers, self.progress)
+                job.observe(index.header)
+                self.progress.advance(len(index.header) - len(index.header) // 2)
+                job.observe(gaps[0])
+                names = []
+                for entry, gap in zip(index.tensors, gaps[1:], strict=True):
+                    names.append(job.tensor(entry))
+                    job.observe(gap)
+                digest = job.sha256.hexdigest()
+                restored = job.restored.hexdigest() if self.recipe.is_bounded else digest
+                size = writer.finish(digest, restored)
+                self.progress.advance(0)
+        rows = zip(index.tensors, names, writer.sizes, strict=True)
         tensors = tuple(
             TensorReport(
                 e.spec.name, e.spec.dtype, e.spec.shape, name, e.nbytes, coded, *writer.errors(e)
             )
-            for e, name, coded in zip(index.tensors, names, writer.sizes, strict=True)
+            for e, name, coded in rows
         )
-    return FileReport(
-        str(path), str(shown), index.container, index.size, size, digest, restored, tensors
-    )
+        return FileReport(
+            str(path), str(shown), index.container, index.size, size, digest, restored, tensors
+        )
+
+    def _open_writer(
+        self, path: Path, file: BinaryIO, index: ContainerIndex, gaps: bytes
+    ) -> ArchiveWriter:
+        try:
+            return ArchiveWriter(
+                file,
+                index,
+                self.recipe.pipelines,
+                gaps,
+                small_header=self.recipe.preset == SMALLEST,
+                bounded=self.recipe.is_bounded,
+            )
+        except UnweightError as error:
+            raise FormatError(f"{path}: cannot be compressed: {error.message}") from None

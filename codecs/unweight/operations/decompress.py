@@ -1,11 +1,11 @@
 """Restore the original of an Unweight file or directory."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from unweight.archive import ArchiveReader, is_archive_at
+from unweight.containers.registry import hosts_others
 from unweight.operations.files import (
     Job,
     check_job_target,
@@ -14,13 +14,13 @@ from unweight.operations.files import (
     target_directory,
 )
 from unweight.operations.progress import Progress
-from unweight.operations.report import FileReport, OperationReport
+from unweight.operations.report import CheckKind, FileReport, OperationReport
 from unweight.operations.restore import check_structure, restore
+from unweight.operations.run import OperationRun
 from unweight.operations.tensor_rows import tensor_rows
 from unweight.output import atomic_file, check_space, copy_file, write_all
 from unweight_codecs.accelerators import CPU, Engine, Piece, no_note, open_engine
 from unweight_codecs.errors import FormatError
-from unweight_codecs.kernels import active_kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +41,14 @@ class ArchiveJob:
         """Total size of ``carried``."""
         return sum(path.stat().st_size for path, _ in self.carried)
 
-    def checked(self, files: list[FileReport], unchecked: str) -> str:
-        """Say in words what digests prove; ``unchecked`` is what became of the carried files."""
-        epsilon = max((tensor.epsilon for file in files for tensor in file.tensors), default=0.0)
-        owner = "the restored file" if epsilon else "the original"
-        words = f"SHA-256 of {owner}{'' if len(self.archives) == 1 else 's'}: verified"
-        if epsilon:
-            words += f"; weights within a relative error of {epsilon:.3g}"
-        count = len(self.carried)
-        if not count:
-            return words
-        return f"{words}; {count:,} other {'file' if count == 1 else 'files'} {unchecked}"
+    def hosted_container(self) -> str:
+        """Return the container of the source of a single file that is of another one, or ""."""
+        path = self.archives[0][0]
+        if self.job.is_directory or not hosts_others(path):
+            return ""
+        with ArchiveReader(path) as archive:
+            source = archive.manifest.source.container
+            return "" if source == archive.index.container else source
 
     def check(self) -> int:
         """Check the structure of every Unweight file; returns the size of everything restored."""
@@ -91,9 +88,9 @@ def decompress(
 
     ``device`` is what decodes, ``note`` is told what a user should know; see ``open_engine``.
     """
-    started, cpu_started = time.perf_counter(), time.process_time()
+    run = OperationRun("decompress", source)
     found = open_archives(source)
-    target = target or restored_name(source)
+    target = target or restored_name(source, found.hosted_container())
     check_job_target(found.job, target, force=force)
     needed = found.check()
     check_space(target, needed)
@@ -109,21 +106,16 @@ def decompress(
                 files.append(_decompress_file(path, output, shown, engine, progress, force=force))
             progress.finish()
         carried_bytes = found.carried_bytes
-        return OperationReport(
-            operation="decompress",
-            source=str(source),
-            target=str(target),
-            files=tuple(files),
+        return run.report(
+            target,
+            files,
             carried_files=len(found.carried),
             carried_bytes=carried_bytes,
             source_bytes=sum(path.stat().st_size for path, _ in found.archives) + carried_bytes,
             target_bytes=needed,
-            seconds=time.perf_counter() - started,
-            cpu_seconds=time.process_time() - cpu_started,
             threads=engine.threads,
-            kernel=active_kernel(),
+            checked=CheckKind.DIGESTS,
             device=engine.name,
-            verified=found.checked(files, "copied, not checked"),
         )
 
 

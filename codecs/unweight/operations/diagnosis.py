@@ -5,8 +5,8 @@ from typing import Any
 
 from unweight.environment import Environment, describe_environment
 from unweight_codecs import __version__
+from unweight_codecs.accelerators.registry import AcceleratorStatus, list_accelerators
 from unweight_codecs.kernels import KernelStatus, active_kernel, kernel_status
-from unweight_codecs.registry import AcceleratorStatus, list_accelerators
 from unweight_codecs.selftest import selftest
 
 

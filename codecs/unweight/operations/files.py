@@ -12,7 +12,7 @@ from unweight.containers.directories.snapshot import (
     is_index_path,
     open_snapshot,
 )
-from unweight.containers.registry import sniff
+from unweight.containers.registry import CONTAINERS, container_named, sniff
 from unweight.output import (
     atomic_directory,
     check_replaceable,
@@ -77,7 +77,7 @@ def open_job(source: Path) -> Job:
 
 
 def is_ignored(file: PurePosixPath) -> bool:
-    """Tell by its path whether a file in a model directory is not part of the model."""
+    """Return whether a file in a model directory is, judging by its path, no part of the model."""
     return is_leftover(file) or not UNMANAGED.isdisjoint(file.parts)
 
 
@@ -114,22 +114,34 @@ def compressed_name(source: Path) -> Path:
     name = source.name
     if is_index_path(source):
         return source.with_name(name[: -len(INDEX_SUFFIX)] + MARK)
-    return source.with_name(f"{source.stem}{MARK}{source.suffix or _usual_suffix(source)}")
+    return source.with_name(f"{source.stem}{MARK}{_compressed_suffix(source)}")
 
 
-def _usual_suffix(model: Path) -> str:
+def _compressed_suffix(model: Path) -> str:
+    """Return the suffix of the result: that of the host, where it is another container."""
+    own_hosts = (row for row in CONTAINERS.values() if row.host == row.name)
+    if model.suffix.lower() in {row.suffix for row in own_hosts}:
+        return model.suffix  # whatever is inside will be looked at when it is read
     with FileSource(model) as file:
-        return f".{sniff(file)}"
+        container = sniff(file)
+    if container.host != container.name:
+        return container_named(container.host).suffix
+    return model.suffix or container.suffix
 
 
-def restored_name(source: Path) -> Path:
-    """Return where ``decompress`` writes by default: the name without the mark, if it has one."""
+def restored_name(source: Path, container: str = "") -> Path:
+    """Return where ``decompress`` writes by default: the name without the mark, if it has one.
+
+    ``container`` is the source's, of a file that its own container does not host.
+    """
     stem, suffix = source.stem, source.suffix
     if source.is_dir():
         source = source.resolve() if source.name in ("", ".", "..") else source
         stem, suffix = source.name, ""
     elif is_index_path(source):
         stem, suffix = source.name[: -len(INDEX_SUFFIX)], ""
+    elif container:
+        suffix = container_named(container).suffix
     if stem.endswith(MARK) and stem != MARK:
         return source.with_name(stem[: -len(MARK)] + suffix)
     return source.with_name(f"{stem}.restored{suffix}")

@@ -12,10 +12,10 @@ from unweight.containers.base import FileSource, TensorEntry
 from unweight.operations.report import TensorReport
 from unweight_codecs.accelerators import Piece
 from unweight_codecs.errors import IntegrityError, QualityGateError, quoted
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 
 
-class Comparison:
+class OriginalComparison:
     """Compares restored pieces with the original file; measures the error of changed tensors."""
 
     def __init__(self, archive: ArchiveReader, original: Path) -> None:

@@ -1,9 +1,21 @@
 """Results of the operations, as plain data. ``to_dict`` gives what ``--json`` prints."""
 
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Any
 
 from unweight_codecs.accelerators import CPU
+
+
+class CheckKind(StrEnum):
+    """What an operation has compared, of every tensor, before it reports success."""
+
+    WRITTEN = "written"
+    """What was written, decoded again, with the original: bit by bit, or with its error bound."""
+    DIGESTS = "digests"
+    """What was decoded with all checksums and digests in the file."""
+    ORIGINAL = "original"
+    """What was decoded with another file or directory, carried files included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +60,12 @@ class OperationReport:
     """What ``compress``, ``decompress`` or ``verify`` did.
 
     ``source_bytes``/``target_bytes`` are totals over container files and carried files. For
-    ``verify`` the target is the original that was compared against, or "" without one. ``device``
-    is where it was decoded, ``kernel`` what the processor uses. ``notes`` are what a user should
-    know although all is well.
+    ``verify`` the target is the original that was compared against, or "" without one. ``checked``
+    says what was compared. ``exact`` tells whether every tensor comes back bit for bit; otherwise
+    ``bounded_tensors`` do so within an error bound, ``max_epsilon`` is the largest of their bounds
+    and ``worst_error`` the largest relative error that one of them has. ``device`` is where it was
+    decoded, ``kernel`` what the processor uses. ``notes`` are what a user should know although all
+    is well.
     """
 
     operation: str
@@ -65,7 +80,11 @@ class OperationReport:
     cpu_seconds: float
     threads: int
     kernel: str
-    verified: str
+    checked: CheckKind
+    exact: bool
+    bounded_tensors: int
+    max_epsilon: float
+    worst_error: float
     device: str = CPU
     notes: tuple[str, ...] = ()
 

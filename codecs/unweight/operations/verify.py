@@ -1,6 +1,5 @@
 """Verify an Unweight file: chunks, tensors and the whole; on request against the original."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
@@ -9,14 +8,14 @@ from unweight.containers.base import FileSource
 from unweight.containers.directories.snapshot import is_index_path
 from unweight.operations.decompress import ArchiveJob, open_archives
 from unweight.operations.files import Job, is_ignored
-from unweight.operations.original_comparison import Comparison
+from unweight.operations.original_comparison import OriginalComparison
 from unweight.operations.progress import Progress
-from unweight.operations.report import FileReport, OperationReport
+from unweight.operations.report import CheckKind, FileReport, OperationReport
 from unweight.operations.restore import restore
+from unweight.operations.run import OperationRun
 from unweight.operations.tensor_rows import tensor_rows
 from unweight_codecs.accelerators import CPU, Engine, Piece, no_note, open_engine
 from unweight_codecs.errors import FormatError, IntegrityError, UsageError
-from unweight_codecs.kernels import active_kernel
 
 _COMPARE_BYTES = 1 << 20
 
@@ -38,7 +37,7 @@ def verify(
     know; see ``open_engine``. Raises IntegrityError at the first difference, QualityGateError for
     an error above the bound.
     """
-    started, cpu_started = time.perf_counter(), time.process_time()
+    run = OperationRun("verify", source)
     found = open_archives(source)
     if against is not None:
         _check_comparable(found.job, against)
@@ -55,34 +54,17 @@ def verify(
             _compare_carried(found, against)
         progress.finish()
         carried_bytes = found.carried_bytes
-        return OperationReport(
-            operation="verify",
-            source=str(source),
-            target=str(against or ""),
-            files=tuple(files),
+        return run.report(
+            against,
+            files,
             carried_files=len(found.carried),
             carried_bytes=carried_bytes,
             source_bytes=sum(path.stat().st_size for path, _ in found.archives) + carried_bytes,
             target_bytes=total,
-            seconds=time.perf_counter() - started,
-            cpu_seconds=time.process_time() - cpu_started,
             threads=engine.threads,
-            kernel=active_kernel(),
+            checked=CheckKind.ORIGINAL if against else CheckKind.DIGESTS,
             device=engine.name,
-            verified=_against(files) if against else found.checked(files, "not checked"),
         )
-
-
-def _against(files: list[FileReport]) -> str:
-    """Say in words what the comparison with the original has shown."""
-    bounded = [tensor for file in files for tensor in file.tensors if tensor.epsilon]
-    if not bounded:
-        return "bit-exact against the original: verified"
-    worst = max(tensor.error for tensor in bounded)
-    allowed = max(tensor.epsilon for tensor in bounded)
-    return (
-        f"relative error against the original at most {worst:.3g}, allowed {allowed:.3g}: verified"
-    )
 
 
 def _check_comparable(job: Job, against: Path) -> None:
@@ -122,7 +104,7 @@ def _verify_file(
     path: Path, original: Path | None, engine: Engine, progress: Progress
 ) -> FileReport:
     with ArchiveReader(path) as archive:
-        comparison = Comparison(archive, original) if original else None
+        comparison = OriginalComparison(archive, original) if original else None
 
         def sink(piece: Piece) -> None:
             if comparison:

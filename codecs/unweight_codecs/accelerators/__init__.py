@@ -1,15 +1,14 @@
 """Where decoding and comparing run: the processor, or a device that a plugin brings."""
 
-from unweight_codecs.accelerators.base import Accelerator, CodedSpan, Engine, Piece
-from unweight_codecs.accelerators.choice import AUTO, no_note, open_accelerator, open_engine
+from unweight_codecs.accelerators.base import Accelerator, Engine, Piece
+from unweight_codecs.accelerators.choice import AUTO, find_accelerator, no_note, open_engine
+from unweight_codecs.accelerators.coded_span import SPAN_CHUNKS, CodedSpan, PayloadHead
 from unweight_codecs.accelerators.cpu import (
     CPU,
-    SPAN_CHUNKS,
     CpuEngine,
     HostPiece,
     decode_on_host,
 )
-from unweight_codecs.accelerators.tuning import TuningReport, TuningRow
 
 __all__ = [
     "AUTO",
@@ -20,11 +19,10 @@ __all__ = [
     "CpuEngine",
     "Engine",
     "HostPiece",
+    "PayloadHead",
     "Piece",
-    "TuningReport",
-    "TuningRow",
     "decode_on_host",
+    "find_accelerator",
     "no_note",
-    "open_accelerator",
     "open_engine",
 ]

@@ -1,44 +1,11 @@
 """What an accelerator must offer. They register in the group ``unweight.accelerators``."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
-
-from unweight_codecs.accelerators.tuning import TuningReport
-from unweight_codecs.errors import UnweightError
-from unweight_codecs.kernels.base import Bytes
-from unweight_codecs.model import TensorModel
-from unweight_codecs.span import Span
-
-
-@dataclass(frozen=True, slots=True)
-class CodedSpan:
-    """A run of chunks of one tensor, still in its file.
-
-    Attributes:
-        model: Of the tensor.
-        directory: The rows of the chunks.
-        coded_bytes: What they take in the file.
-        words_bytes: What they decode to.
-        read: Reads the coded bytes into a buffer of that size and returns a span to be decoded.
-        decode: Decodes that span on the processor, with all checks.
-        failed: Completes an error with the file and tensor.
-        is_built_in: Whether all stages are those of this library, which kernels elsewhere may
-            stand for; otherwise only ``decode`` knows what to do.
-    """
-
-    model: TensorModel
-    directory: NDArray[np.void]
-    coded_bytes: int
-    words_bytes: int
-    read: Callable[[Bytes], Span]
-    decode: Callable[[Span], None]
-    failed: Callable[[UnweightError], UnweightError]
-    is_built_in: bool
+from unweight_codecs.accelerators.coded_span import CodedSpan
+from unweight_codecs.kernels.operands import Bytes
 
 
 class Piece(Protocol):
@@ -97,6 +64,7 @@ class Engine(Protocol):
     ) -> None: ...
 
 
+@runtime_checkable
 class Accelerator(Protocol):
     """A kind of device that can take over work from the processor."""
 
@@ -109,15 +77,5 @@ class Accelerator(Protocol):
 
         With ``note`` the engine goes on without the device if it fails, and says so; otherwise it
         raises.
-        """
-        ...
-
-    def tune(
-        self, number: int, shapes: Sequence[tuple[int, int]], batches: Sequence[int]
-    ) -> TuningReport:
-        """Measure how a device multiplies best with BF16 matrices, and remember it.
-
-        ``shapes`` are rows and columns, ``batches`` rows of activations. Raises ResourceError when
-        the device is not there or fails.
         """
         ...

@@ -1,12 +1,12 @@
 """From the name of a device to what decodes there."""
 
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Final
 
-from unweight_codecs import registry
-from unweight_codecs.accelerators.base import Accelerator, Engine
+from unweight_codecs.accelerators import registry
+from unweight_codecs.accelerators.base import Engine
 from unweight_codecs.accelerators.cpu import CPU, CpuEngine
-from unweight_codecs.errors import ResourceError, UsageError, quoted
+from unweight_codecs.errors import Parameter, Phrase, ResourceError, UsageError, quoted
 
 AUTO: Final = "auto"
 
@@ -24,11 +24,11 @@ def open_engine(device: str, threads: int, note: Callable[[str], None] = no_note
     """
     if device == CPU:
         return CpuEngine(threads)
-    accelerator, number = open_accelerator(
-        device, lambda reason: note(f"decoding on the processor: {reason}")
-    )
-    if accelerator is None:
+    found = find_accelerator(device, lambda reason: note(f"decoding on the processor: {reason}"))
+    if found is None:
         return CpuEngine(threads)
+    name, number = found
+    accelerator = registry.create_accelerator(name)
     if device != AUTO:
         return accelerator.open(number, threads, None)
     try:
@@ -38,28 +38,31 @@ def open_engine(device: str, threads: int, note: Callable[[str], None] = no_note
         return CpuEngine(threads)
 
 
-def open_accelerator(
+def find_accelerator(
     device: str, why_not: Callable[[str], None] = no_note
-) -> tuple[Accelerator | None, int]:
-    """Return the accelerator that ``device`` names, and the number of its device.
+) -> tuple[str, int] | None:
+    """Return the name of the accelerator that ``device`` means, and the number of its device.
 
     For ``auto`` that is the first that can be used, or None; ``why_not`` is told the reason. Raises
     UsageError for a name that says nothing.
     """
     if device == AUTO:
-        return _first_usable(why_not), 0
+        return _first_usable(why_not)
     name, separator, number = device.partition(":")
     if name not in registry.accelerator_names() or (separator and not _is_number(number)):
         names = ", ".join((AUTO, CPU, *(f"{n}, {n}:N" for n in registry.accelerator_names())))
-        raise UsageError(f"--device: no such device: {quoted(device)}", hint=f"one of {names}")
-    return _load(name), int(number or 0)
+        raise UsageError(
+            Phrase(Parameter("device"), f": no such device: {quoted(device)}"),
+            hint=f"one of {names}",
+        )
+    return name, int(number or 0)
 
 
-def _first_usable(why_not: Callable[[str], None]) -> Accelerator | None:
+def _first_usable(why_not: Callable[[str], None]) -> tuple[str, int] | None:
     statuses = registry.list_accelerators()
     for status in statuses:
         if status.available:
-            return _load(status.name)
+            return status.name, 0
     reasons = [f"{status.name}: {status.detail}" for status in statuses]
     why_not("; ".join(reasons) or "no accelerator is installed")
     return None
@@ -67,7 +70,3 @@ def _first_usable(why_not: Callable[[str], None]) -> Accelerator | None:
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 3
-
-
-def _load(name: str) -> Accelerator:
-    return cast("Accelerator", registry.create_accelerator(name))

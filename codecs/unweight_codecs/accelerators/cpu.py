@@ -7,14 +7,14 @@ from typing import Final, Self
 
 import numpy as np
 
-from unweight_codecs.accelerators.base import CodedSpan, Piece
+from unweight_codecs.accelerators.base import Piece
+from unweight_codecs.accelerators.coded_span import SPAN_CHUNKS, CodedSpan
 from unweight_codecs.bounded.levels import squared_error
 from unweight_codecs.kernels import buffers
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.parallel import Workers
 
 CPU: Final = "cpu"
-SPAN_CHUNKS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)

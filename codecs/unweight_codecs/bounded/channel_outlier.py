@@ -7,10 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs.bounded.float_words import values_of
-from unweight_codecs.codec import Stage, TensorView
-from unweight_codecs.errors import IntegrityError, UsageError
+from unweight_codecs.codec import Mode, Stage, TensorView
+from unweight_codecs.errors import UsageError
 from unweight_codecs.model import TensorModel
-from unweight_codecs.span import Span
 
 _LARGEST_TAU = 1e6
 
@@ -29,31 +28,17 @@ class ChannelOutlier(Stage):
 
     name: ClassVar[str] = "channel_outlier"
     slot: ClassVar[str] = "outlier"
+    mode: ClassVar[Mode | None] = "bounded"
 
     def __post_init__(self) -> None:
         if type(self.tau) not in (int, float) or not 0 <= self.tau <= _LARGEST_TAU:
             raise UsageError(f"stage {self.label()}: tau must be 0 to 1000000, not {self.tau!r}")
 
-    def fit(self, tensor: TensorView, model: TensorModel) -> None:
+    def fit(self, tensor: TensorView, model: TensorModel, epsilon: float) -> None:
         """Measure every channel; what is beyond tau of them is decided word by word."""
         if self.tau:
-            guide = model.on_levels.guide
-            guide.tau, guide.row_deviations = self.tau, _deviations(tensor)
-
-    def write(self, model: TensorModel) -> bytes:
-        """Write an empty section: the symbols say which words were kept."""
-        return b""
-
-    def read(self, section: bytes, model: TensorModel) -> None:
-        """Accept only an empty section."""
-        if section:
-            raise IntegrityError("the outlier section is not empty")
-
-    def encode(self, span: Span, model: TensorModel) -> None:
-        """Do nothing: the grid keeps the words that ``fit`` found."""
-
-    def decode(self, span: Span, model: TensorModel) -> None:
-        """Do nothing: the grid restores the kept words."""
+            settings = model.on_levels.settings
+            settings.tau, settings.row_deviations = self.tau, _deviations(tensor)
 
 
 def _deviations(tensor: TensorView) -> NDArray[np.float32]:

@@ -18,7 +18,7 @@ from unweight_codecs.bounded.levels import (
 from unweight_codecs.bounded.low_rank import prediction_of
 from unweight_codecs.codec import TensorView
 from unweight_codecs.kernels import buffers
-from unweight_codecs.kernels.base import Bytes, LevelForm, LowRank
+from unweight_codecs.kernels.operands import Bytes, LevelForm, LowRank
 from unweight_codecs.model import TensorModel
 
 _LARGE_F16: Final = 0x7800  # the bits of 32768
@@ -68,14 +68,14 @@ def chunks_of(tensor: TensorView, model: TensorModel) -> Iterator[Chunk]:
 
 def chunk_of(words: Bytes, number: int, model: TensorModel, prediction: Values | None) -> Chunk:
     """Return a chunk with its outliers marked."""
-    guide = model.on_levels.guide
+    settings = model.on_levels.settings
     first, dtype = number * model.chunk_words, model.spec.dtype
     count = words.size // model.layout.word_bytes
     kept = None
-    if guide.row_deviations is not None:
+    if settings.row_deviations is not None:
         rows = np.arange(first, first + count) // model.layout.columns
         with np.errstate(over="ignore"):  # nothing is beyond an infinite limit
-            limits = guide.tau * guide.row_deviations
+            limits = settings.tau * settings.row_deviations
         kept = np.abs(values_of(words, dtype)) > limits[rows]
     return Chunk(number, dtype, words, count, kept, prediction)
 

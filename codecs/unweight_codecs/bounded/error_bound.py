@@ -7,7 +7,7 @@ import numpy as np
 
 from unweight_codecs.bounded.fit import fit
 from unweight_codecs.bounded.levels import LARGEST_STEP, SMALLEST_STEP, squared_error
-from unweight_codecs.codec import Stage, TensorView
+from unweight_codecs.codec import Mode, Stage, TensorView
 from unweight_codecs.errors import IntegrityError
 from unweight_codecs.model import TensorModel
 from unweight_codecs.span import CheckResult, Span
@@ -19,13 +19,14 @@ class ErrorBound(Stage):
 
     name: ClassVar[str] = "error_bound"
     slot: ClassVar[str] = "bound"
+    mode: ClassVar[Mode | None] = "bounded"
 
-    def fit(self, tensor: TensorView, model: TensorModel) -> None:
+    def fit(self, tensor: TensorView, model: TensorModel, epsilon: float) -> None:
         """Fit grid, steps and tables; drop low-rank factors that do not make the tensor smaller."""
-        found, bounded = fit(tensor, model), model.on_levels
+        found, bounded = fit(tensor, model, epsilon), model.on_levels
         bounded.form, bounded.factors = found.form, found.factors
         bounded.steps = np.array([step.value for step in found.steps], np.float32)
-        bounded.guide.step_sizes = np.array([step.size for step in found.steps], np.float32)
+        bounded.settings.step_sizes = np.array([step.size for step in found.steps], np.float32)
         regions = np.arange(tensor.chunks) // tensor.chunks_per_region
         model.tables["symbol"] = found.tables
         model.table_of_chunk["symbol"] = found.table_of_region[regions]
@@ -47,16 +48,11 @@ class ErrorBound(Stage):
             raise IntegrityError("the bound section has an impossible step")
         model.on_levels.steps = steps
 
-    def encode(self, span: Span, model: TensorModel) -> None:
-        """Leave the span alone: the check needs the packed chunks."""
-
-    def decode(self, span: Span, model: TensorModel) -> None:
-        """Leave the span alone."""
-
-    def check(self, original: Span, decoded: Span, model: TensorModel) -> CheckResult:
+    def check(
+        self, original: Span, decoded: Span, model: TensorModel, epsilon: float
+    ) -> CheckResult:
         """Raise IntegrityError unless every chunk is within the bound."""
         step = model.chunk_words * model.layout.word_bytes
-        epsilon = model.on_levels.guide.epsilon
         squares = errors = most = 0.0
         for at in range(0, original.words.size, step):
             square, error, largest = squared_error(

@@ -28,7 +28,7 @@ from unweight_codecs.bounded.uniform_levels import (
 from unweight_codecs.codec import TensorView
 from unweight_codecs.entropy import frequencies
 from unweight_codecs.kernels import kernels
-from unweight_codecs.kernels.base import ALPHABET, Frequencies, LevelForm, LowRank
+from unweight_codecs.kernels.operands import ALPHABET, Frequencies, LevelForm, LowRank
 from unweight_codecs.model import FitSettings, TensorModel
 
 _AUTO: Final = "auto"
@@ -42,7 +42,7 @@ _LEVEL_BITS: Final = 32  # of a level of a table
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class BoundedFit:
     """What was decided for a tensor, and the bits of levels, tables, escapes and factors."""
 
     form: LevelForm
@@ -53,15 +53,15 @@ class Fitted:
     bits: int
 
 
-def fit(tensor: TensorView, model: TensorModel) -> Fitted:
-    """Find the smallest grid that keeps every chunk within the error that the guide allows.
+def fit(tensor: TensorView, model: TensorModel, epsilon: float) -> BoundedFit:
+    """Find the smallest grid that keeps every chunk within the relative error ``epsilon``.
 
     Factors that the model has are dropped where equally spaced levels alone are smaller. A table
     of levels that some chunk cannot keep the bound with is not used, even where only tables were
     asked for: then levels are equally spaced.
     """
-    task = _Task(tensor, model)
-    factors, spacing = model.on_levels.factors, task.guide.spacing
+    task = _FitTask(tensor, model, epsilon)
+    factors, spacing = model.on_levels.factors, task.settings.spacing
     proposed = (None,) if factors is None else (None, factors)
     grids = [_Grid(each, task.no_counts(WIDE_LEVELS + 1)) for each in proposed]
     for chunk in chunks_of(tensor, model):
@@ -84,15 +84,16 @@ def fit(tensor: TensorView, model: TensorModel) -> Fitted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Task:
+class _FitTask:
     """The tensor to fit a model to, and the model as far as it is known."""
 
     tensor: TensorView
     model: TensorModel
+    epsilon: float
 
     @property
-    def guide(self) -> FitSettings:
-        return self.model.on_levels.guide
+    def settings(self) -> FitSettings:
+        return self.model.on_levels.settings
 
     @property
     def word_bits(self) -> int:
@@ -122,10 +123,10 @@ class _Grid:
     ends: list[tuple[float, float]] = field(default_factory=list)
 
 
-def _add(grid: _Grid, chunk: Chunk, square: float, task: _Task) -> None:
+def _add(grid: _Grid, chunk: Chunk, square: float, task: _FitTask) -> None:
     """Give a chunk its step, and count its equally spaced levels."""
     some = sampled(chunk)
-    step = step_for(chunk, some, square, task.guide.epsilon)
+    step = step_for(chunk, some, square, task.epsilon)
     coded = encode_chunk(chunk, step, WIDE)
     level = coded.symbols.astype(np.uint16) << np.uint16(WIDE.low_bits) | coded.low
     kept = 8 * coded.escapes.size // task.word_bits
@@ -134,7 +135,7 @@ def _add(grid: _Grid, chunk: Chunk, square: float, task: _Task) -> None:
     row[0] -= kept  # escapes are counted as the lowest level so far
     row[-1] += kept
     grid.steps.append(step)
-    if task.guide.spacing != _UNIFORM:
+    if task.settings.spacing != _UNIFORM:
         values = _used(some)
         stride = max(1, values.size // max(1, _SAMPLE // task.tensor.chunks))
         grid.parts.append(values[::stride])
@@ -150,25 +151,25 @@ def _used(chunk: Chunk) -> NDArray[np.float64]:
     return found if chunk.prediction is None else found - chunk.prediction[used]
 
 
-def _fitted(grid: _Grid, form: LevelForm, counts: Counts, task: _Task) -> Fitted:
+def _fitted(grid: _Grid, form: LevelForm, counts: Counts, task: _FitTask) -> BoundedFit:
     """Give a grid its frequency tables, by the counts of its symbols, and compute its size."""
-    found, region, coded = frequencies.cluster(counts, task.guide.tables)
+    found, region, coded = frequencies.cluster(counts, task.settings.tables)
     escapes = int(counts[:, form.limit].sum())
     bits = coded + int(counts.sum()) * form.low_bits + escapes * task.word_bits
     bits += 8 * grid.factors.nbytes if grid.factors else 0
     bits += _LEVEL_BITS * form.limit if form.table is not None else 0
-    return Fitted(form, grid.steps, grid.factors, found, region, bits)
+    return BoundedFit(form, grid.steps, grid.factors, found, region, bits)
 
 
 def _with_table(
-    spacing: str, sample: Sample, factors: LowRank | None, task: _Task, most_bits: float
-) -> Fitted | None:
+    spacing: str, sample: Sample, factors: LowRank | None, task: _FitTask, most_bits: float
+) -> BoundedFit | None:
     """Return a tensor with the fewest levels found that keep the bound in every chunk.
 
     Chunks differ, so these may be more than keep it in the sample. None where even many levels do
     not, or where they can be expected to take more than ``most_bits`` per word.
     """
-    epsilon, too_few = task.guide.epsilon, 1
+    epsilon, too_few = task.epsilon, 1
     for _ in range(_TRIES):
         form = table_form(sample, epsilon, spacing, most_bits, too_few)
         if form is None:
@@ -182,14 +183,14 @@ def _with_table(
 
 
 def _with_levels(
-    form: LevelForm, sample: Sample, factors: LowRank | None, task: _Task
-) -> tuple[Fitted, float]:
+    form: LevelForm, sample: Sample, factors: LowRank | None, task: _FitTask
+) -> tuple[BoundedFit, float]:
     """Return a tensor with a table of levels, and the largest error of a chunk by the allowed."""
     grid, worst = _Grid(factors, task.no_counts(ALPHABET)), 0.0
     chunks = chunks_of(task.tensor, task.model)
     for chunk, unit in zip(chunks, sample.units.tolist(), strict=True):
         whole = predicted(chunk, factors, task.tensor)
-        step, error = table_step_for(whole, unit, task.guide.epsilon, form)
+        step, error = table_step_for(whole, unit, task.epsilon, form)
         worst = max(worst, error)
         grid.steps.append(step)
         symbols = encode_chunk(whole, step, form).symbols

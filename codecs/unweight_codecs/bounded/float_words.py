@@ -1,11 +1,11 @@
-"""Words of 16- and 32-bit floats as values, and back with correct rounding."""
+"""The floats that can be coded with an error: words, and their values."""
 
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.reference.float_words import values_of, words_of_values
 from unweight_codecs.tensor_spec import TensorSpec
 
 FLOATS: Final = ("BF16", "F16", "F32")  # the dtypes that can be coded with an error
@@ -18,25 +18,4 @@ def may_change(spec: TensorSpec) -> bool:
     return spec.dtype in FLOATS and len(spec.shape) > 1
 
 
-def values_of(words: Bytes, dtype: str) -> Values:
-    """Return the words of ``dtype`` as float32, exactly."""
-    if dtype == "BF16":
-        return (words.view("<u2").astype(np.uint32) << np.uint32(16)).view(np.float32)
-    if dtype == "F16":
-        return words.view("<f2").astype(np.float32)
-    return words.view("<f4")
-
-
-def words_of_values(values: Values, dtype: str) -> Bytes:
-    """Round values, which are no NaN, to words of ``dtype``: to nearest, ties to even.
-
-    Values beyond the range of F16 become infinite.
-    """
-    if dtype == "BF16":
-        bits = values.view(np.uint32)
-        even = bits >> np.uint32(16) & np.uint32(1)
-        return ((bits + (even + np.uint32(0x7FFF))) >> np.uint32(16)).astype("<u2").view(np.uint8)
-    if dtype == "F16":
-        with np.errstate(over="ignore"):
-            return values.astype("<f2").view(np.uint8)
-    return values.astype("<f4").view(np.uint8)
+__all__ = ["FLOATS", "Values", "may_change", "values_of", "words_of_values"]

@@ -11,11 +11,11 @@ from unweight_codecs.bounded.chunks import Step, chunk_of, encode_chunk
 from unweight_codecs.bounded.float_words import FLOATS
 from unweight_codecs.bounded.level_tables import TABLES
 from unweight_codecs.bounded.levels import LARGEST_LEVEL, dequantise
-from unweight_codecs.codec import Stage, TensorView, check_setting
+from unweight_codecs.codec import Mode, Stage, TensorView, check_setting
 from unweight_codecs.entropy import frequencies
 from unweight_codecs.errors import IntegrityError, UsageError
 from unweight_codecs.kernels import buffers
-from unweight_codecs.kernels.base import LevelForm, padded
+from unweight_codecs.kernels.operands import LevelForm, padded
 from unweight_codecs.model import TensorModel
 from unweight_codecs.span import Span
 
@@ -44,6 +44,7 @@ class LevelGrid(Stage):
 
     name: ClassVar[str] = "level_grid"
     slot: ClassVar[str] = "grid"
+    mode: ClassVar[Mode | None] = "bounded"
 
     def __post_init__(self) -> None:
         if self.spacing not in (AUTO, *SPACINGS):
@@ -51,10 +52,10 @@ class LevelGrid(Stage):
             raise UsageError(f"stage {self.label()}: spacing must be one of {names}")
         check_setting(self, "tables", self.tables, 1, MAX_TABLES)
 
-    def fit(self, tensor: TensorView, model: TensorModel) -> None:
+    def fit(self, tensor: TensorView, model: TensorModel, epsilon: float) -> None:
         """Say which grids to try; the error bound decides the steps, and the sizes the grid."""
-        guide = model.on_levels.guide
-        guide.spacing, guide.tables = self.spacing, self.tables
+        settings = model.on_levels.settings
+        settings.spacing, settings.tables = self.spacing, self.tables
 
     def write(self, model: TensorModel) -> bytes:
         """Write u8 low bits, u8 limit, u8 whether a table of i32 levels follows, then tables."""
@@ -93,7 +94,9 @@ class LevelGrid(Stage):
     def encode(self, span: Span, model: TensorModel) -> None:
         """``words`` → ``symbol``, ``low`` and ``escape``."""
         bounded, size = model.on_levels, model.layout.word_bytes
-        sizes = bounded.steps if bounded.guide.step_sizes is None else bounded.guide.step_sizes
+        sizes = (
+            bounded.steps if bounded.settings.step_sizes is None else bounded.settings.step_sizes
+        )
         symbols = buffers.empty(padded(span.count))
         low, escapes = [], []
         for number, where in _chunks(span, model):

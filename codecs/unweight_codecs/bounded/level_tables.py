@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs.bounded.levels import LARGEST_LEVEL
-from unweight_codecs.kernels.base import LevelForm
+from unweight_codecs.kernels.operands import LevelForm
 
 TABLE_UNIT: Final = 1 << 16  # levels of a table per unit of a sample
 _MOST_LEVELS: Final = 254

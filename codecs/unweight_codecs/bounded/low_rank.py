@@ -8,34 +8,17 @@ from numpy.typing import NDArray
 
 from unweight_codecs.bounded.float_words import Values
 from unweight_codecs.kernels import kernels
-from unweight_codecs.kernels.base import LowRank
-from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.kernels.operands import LowRank
 
 LARGEST_FACTOR: Final = 127
 LARGEST_WEIGHT: Final = 512  # of the strongest component; sums of up to 256 fit 32 bits
-MAX_RANK: Final = 16
 _ITERATIONS: Final = 2
 _MORE_COLUMNS: Final = 4  # than components: they take what the iteration has not yet sorted out
 
 
 def prediction_of(factors: LowRank, first: int, count: int, columns: int) -> Values:
     """Return the predictions of ``count`` words from word ``first`` of a matrix of ``columns``."""
-    active = kernels()
-    if isinstance(active, NativeKernels):
-        return active.predict(factors, first, count, columns)
-    begin, end = first // columns, -(-(first + count) // columns)
-    out = np.empty((end - begin, columns), np.float32)
-    height, width = factors.tile
-    for row in range(begin, end):
-        for tile in range(-(-columns // width)):
-            left = factors.left[row, tile].astype(np.int32)
-            left *= factors.weights[row // height, tile]
-            part = slice(tile * width, min((tile + 1) * width, columns))
-            right = factors.right[row // height, :, part].astype(np.int32)
-            out[row - begin, part] = (left @ right).astype(np.float32)
-    out *= factors.scale
-    skip = first - begin * columns
-    return out.reshape(-1)[skip : skip + count]
+    return kernels().predict(factors, first, count, columns)
 
 
 @dataclass(frozen=True, slots=True)

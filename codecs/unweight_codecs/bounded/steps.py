@@ -10,7 +10,7 @@ from unweight_codecs.bounded.chunks import KEEP, Chunk, Step, encode_chunk, erro
 from unweight_codecs.bounded.level_tables import TABLE_UNIT
 from unweight_codecs.bounded.levels import LARGEST_STEP, SMALLEST_STEP, Quantised
 from unweight_codecs.bounded.uniform_levels import WIDE
-from unweight_codecs.kernels.base import LevelForm
+from unweight_codecs.kernels.operands import LevelForm
 
 _MARGIN: Final = 1 - 1e-9  # of the squared error, for sums that another program adds up otherwise
 _CLOSE: Final = 0.995  # a squared error of so much of what is allowed is not worth another try

@@ -8,11 +8,11 @@ import numpy as np
 
 from unweight_codecs.bounded.float_words import values_of
 from unweight_codecs.bounded.levels import LARGEST_STEP, SMALLEST_STEP
-from unweight_codecs.bounded.low_rank import MAX_RANK, components_of, in_integers, prediction_of
-from unweight_codecs.codec import Stage, TensorView, check_setting
+from unweight_codecs.bounded.low_rank import components_of, in_integers, prediction_of
+from unweight_codecs.codec import Mode, Stage, TensorView, check_setting
 from unweight_codecs.entropy import zstd
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import LowRank
+from unweight_codecs.kernels.operands import MAX_RANK, LowRank
 from unweight_codecs.layouts import WordLayout
 from unweight_codecs.model import TensorModel
 from unweight_codecs.span import Span
@@ -39,14 +39,15 @@ class TileSvd(Stage):
     rank: int = 0
     tile: int = 0
 
-    name: ClassVar[str] = "tile_low_rank"
+    name: ClassVar[str] = "tile_svd"
     slot: ClassVar[str] = "tile_svd"
+    mode: ClassVar[Mode | None] = "bounded"
 
     def __post_init__(self) -> None:
         check_setting(self, "rank", self.rank, 0, MAX_RANK)
         check_setting(self, "tile", self.tile, 0, MAX_TILE)
 
-    def fit(self, tensor: TensorView, model: TensorModel) -> None:
+    def fit(self, tensor: TensorView, model: TensorModel, epsilon: float) -> None:
         """Factorise, and keep the rank whose energy is worth more bits than its factors take.
 
         Removing a share s of the energy saves log2(1 / (1 - s)) / 2 bits per weight at the same
@@ -100,12 +101,6 @@ class TileSvd(Stage):
         factors, columns = model.on_levels.factors, model.layout.columns
         if factors is not None:
             span.prediction = prediction_of(factors, span.first_word, span.count, columns)
-
-    def encode(self, span: Span, model: TensorModel) -> None:
-        """Do nothing: the grid codes what the prediction leaves."""
-
-    def decode(self, span: Span, model: TensorModel) -> None:
-        """Do nothing: the grid adds the prediction."""
 
 
 def _too_many(layout: WordLayout, tile: tuple[int, int], rank: int) -> bool:

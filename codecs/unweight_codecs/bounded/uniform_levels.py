@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs.entropy import frequencies
-from unweight_codecs.kernels.base import ALPHABET, LevelForm
+from unweight_codecs.kernels.operands import ALPHABET, LevelForm
 
 WIDE: Final = LevelForm(low_bits=7, limit=128)  # what levels are counted on before a form is chosen
 WIDE_BITS: Final = 14  # of its levels

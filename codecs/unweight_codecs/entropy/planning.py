@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from unweight_codecs.codec import TensorView
 from unweight_codecs.entropy import frequencies, zstd
 from unweight_codecs.kernels import kernels
-from unweight_codecs.kernels.base import ALPHABET, Bytes
+from unweight_codecs.kernels.operands import ALPHABET, Bytes
 from unweight_codecs.layouts import streams_of
 from unweight_codecs.layouts.contexts import CONTEXTS
 from unweight_codecs.model import TensorModel
@@ -16,7 +16,7 @@ from unweight_codecs.model import TensorModel
 SAMPLE_WORDS = 1 << 12  # per sampled region: enough to see whether a plane is uniform
 SAMPLED_REGIONS = 32
 WORTH_CODING = 0.985  # a plane that would keep more than this of its size stays raw
-ZSTD_LEVEL = 3
+ZSTD_LEVEL = 3  # what is planned with is what codes: payload.coders takes it from here
 ZSTD_GAIN = 0.97  # zstd has to beat order-0 by this much, as it decodes slower
 
 
@@ -44,7 +44,7 @@ def _float_fields(model: TensorModel) -> list[_Field]:
     for stream, width in model.streams().items():
         if stream in ("symbol", "escape"):
             continue
-        shift = 8 * (model.form.raw_bits // 8 if stream == "top" else int(stream[5:]))
+        shift = 8 * (model.split.raw_bits // 8 if stream == "top" else int(stream[5:]))
         signed = shift + width > low_bits
         fields.append(_Field(stream, shift, width - signed, signed))
     return fields

@@ -1,4 +1,4 @@
-"""Outlier detection. Lossless: exponents outside a dense window go to an escape stream, raw."""
+"""Outlier detection without loss: exponents outside a dense window become escapes."""
 
 import struct
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from unweight_codecs.codec import Stage, TensorView, check_setting
+from unweight_codecs.codec import Mode, Stage, TensorView, check_setting
 from unweight_codecs.errors import IntegrityError
 from unweight_codecs.model import TensorModel
 from unweight_codecs.span import Span
@@ -29,13 +29,14 @@ class ExponentWindow(Stage):
 
     base: int = AUTO
 
-    name: ClassVar[str] = "outlier"
+    name: ClassVar[str] = "exponent_window"
     slot: ClassVar[str] = "outlier"
+    mode: ClassVar[Mode | None] = "exact"
 
     def __post_init__(self) -> None:
         check_setting(self, "base", self.base, AUTO, LARGEST_BASE)
 
-    def fit(self, tensor: TensorView, model: TensorModel) -> None:
+    def fit(self, tensor: TensorView, model: TensorModel, epsilon: float) -> None:
         """Choose the window from the exponent histogram."""
         layout = tensor.layout
         if not layout.is_float:
@@ -88,7 +89,7 @@ class ExponentWindow(Stage):
         bins = exponent - model.base
         escaped = (bins < 0) | (bins >= model.window)
         span.streams["bin"] = np.where(escaped, model.window, bins).astype(np.uint8)
-        escape_type = f"<u{model.form.escape_bytes}"
+        escape_type = f"<u{model.split.escape_bytes}"
         span.streams["escape"] = exponent[escaped].astype(escape_type).view(np.uint8)
         sign = words >> words.dtype.type(layout.exponent_bits + layout.mantissa_bits)
         low = words & words.dtype.type((1 << layout.mantissa_bits) - 1)
@@ -100,7 +101,7 @@ class ExponentWindow(Stage):
         if not layout.is_float:
             return
         fraction = span.streams["fraction"].view(f"<u{layout.word_bytes}")
-        escapes = span.streams["escape"].view(f"<u{model.form.escape_bytes}")
+        escapes = span.streams["escape"].view(f"<u{model.split.escape_bytes}")
         bins = span.streams["bin"]
         escaped = bins >= model.window
         if int(escaped.sum()) != len(escapes):

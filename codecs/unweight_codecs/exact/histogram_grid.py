@@ -1,4 +1,4 @@
-"""CDF histogram grid. Lossless: the probability model of the symbols.
+"""CDF histogram grid without loss: the probability model of the symbols.
 
 A float format is itself a non-uniform grid of (bin, residual). This stage decides how many mantissa
 bits m join the bin in the coded symbol, and quantises the CDF of the symbols, and of every byte
@@ -12,11 +12,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unweight_codecs.codec import Stage, TensorView, check_setting
+from unweight_codecs.codec import Mode, Stage, TensorView, check_setting
 from unweight_codecs.entropy import frequencies
 from unweight_codecs.entropy.planning import plan_planes
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import ALPHABET, padded
+from unweight_codecs.kernels.operands import ALPHABET, padded
 from unweight_codecs.layouts import streams_of, words_of
 from unweight_codecs.layouts.contexts import CONTEXTS
 from unweight_codecs.layouts.words import HISTOGRAM_MANTISSA_BITS
@@ -43,8 +43,9 @@ class HistogramGrid(Stage):
     max_mantissa_bits: int = 2
     tables: int = 8
 
-    name: ClassVar[str] = "grid"
+    name: ClassVar[str] = "histogram_grid"
     slot: ClassVar[str] = "grid"
+    mode: ClassVar[Mode | None] = "exact"
 
     def __post_init__(self) -> None:
         bits = HISTOGRAM_MANTISSA_BITS
@@ -52,7 +53,7 @@ class HistogramGrid(Stage):
         check_setting(self, "max_mantissa_bits", self.max_mantissa_bits, 0, bits)
         check_setting(self, "tables", self.tables, 1, MAX_TABLES)
 
-    def fit(self, tensor: TensorView, model: TensorModel) -> None:
+    def fit(self, tensor: TensorView, model: TensorModel, epsilon: float) -> None:
         """Choose m by size, then fit the tables of the symbols and of the planes."""
         if tensor.layout.is_float:
             self._fit_symbols(tensor, model)
@@ -74,8 +75,8 @@ class HistogramGrid(Stage):
         model.tables["symbol"], choice, coded = frequencies.cluster(counts, self.tables)
         model.stream_bits["symbol"] = coded
         raw = layout.words * (1 + layout.mantissa_bits - model.top_bits)
-        escapes = int(counts[:, model.form.escape_limit :].sum())
-        model.estimated_bits += coded + raw + escapes * 8 * model.form.escape_bytes
+        escapes = int(counts[:, model.split.escape_limit :].sum())
+        model.estimated_bits += coded + raw + escapes * 8 * model.split.escape_bytes
         regions = np.arange(tensor.chunks) // tensor.chunks_per_region
         model.table_of_chunk["symbol"] = choice[regions]
         model.coders["symbol"] = "rans"
@@ -120,7 +121,7 @@ class HistogramGrid(Stage):
         if not layout.is_float:
             span.streams |= streams_of(span.words, layout)
             return
-        form = model.form
+        split = model.split
         fraction = span.streams.pop("fraction").view(f"<u{layout.word_bytes}").astype(np.uint64)
         bins = span.streams.pop("bin")
         low_bits = np.uint64(layout.mantissa_bits - model.top_bits)
@@ -130,10 +131,10 @@ class HistogramGrid(Stage):
         span.streams["symbol"] = symbols
         sign = fraction >> np.uint64(layout.mantissa_bits)
         raw = sign << low_bits | fraction & np.uint64((1 << int(low_bits)) - 1)
-        for k in range(form.raw_bits // 8):
+        for k in range(split.raw_bits // 8):
             span.streams[f"plane{k}"] = (raw >> np.uint64(8 * k)).astype(np.uint8)
-        if form.raw_bits % 8:
-            span.streams["top"] = (raw >> np.uint64(form.raw_bits // 8 * 8)).astype(np.uint8)
+        if split.raw_bits % 8:
+            span.streams["top"] = (raw >> np.uint64(split.raw_bits // 8 * 8)).astype(np.uint8)
 
     def decode(self, span: Span, model: TensorModel) -> None:
         """Undo ``encode``."""
@@ -141,12 +142,12 @@ class HistogramGrid(Stage):
         if not layout.is_float:
             words_of(span.streams, layout, span.words)
             return
-        form = model.form
+        split = model.split
         raw = np.zeros(span.count, np.uint64)
-        for k in range(form.raw_bits // 8):
+        for k in range(split.raw_bits // 8):
             raw |= span.streams.pop(f"plane{k}").astype(np.uint64) << np.uint64(8 * k)
-        if form.raw_bits % 8:
-            raw |= span.streams.pop("top").astype(np.uint64) << np.uint64(form.raw_bits // 8 * 8)
+        if split.raw_bits % 8:
+            raw |= span.streams.pop("top").astype(np.uint64) << np.uint64(split.raw_bits // 8 * 8)
         symbols = span.streams.pop("symbol")[: span.count]
         low_bits = np.uint64(layout.mantissa_bits - model.top_bits)
         top = symbols.astype(np.uint64) & np.uint64((1 << model.top_bits) - 1)

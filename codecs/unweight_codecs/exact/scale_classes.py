@@ -1,4 +1,4 @@
-"""Tile SVD. Lossless: a rank-1 model of log-energy, used as coding context.
+"""Scale classes: a rank-1 model of the logarithm of magnitude selects the frequency table.
 
 The logarithm of a weight's magnitude is modelled as the scale of its row plus the scale of its
 column, the rank-1 factorisation of the energies seen through the logarithm. The sum of both scales
@@ -14,10 +14,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unweight_codecs.codec import Stage, TensorView, check_setting
+from unweight_codecs.codec import Mode, Stage, TensorView, check_setting
 from unweight_codecs.entropy import frequencies, zstd
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import ALPHABET, Bytes, padded
+from unweight_codecs.kernels.operands import ALPHABET, Bytes, padded
 from unweight_codecs.layouts.words import HISTOGRAM_MANTISSA_BITS
 from unweight_codecs.model import SCALE_UNITS, ContextMap, TensorModel
 from unweight_codecs.span import Span
@@ -39,13 +39,14 @@ class ScaleClasses(Stage):
 
     classes: int = 1
 
-    name: ClassVar[str] = "tile_svd"
+    name: ClassVar[str] = "scale_classes"
     slot: ClassVar[str] = "tile_svd"
+    mode: ClassVar[Mode | None] = "exact"
 
     def __post_init__(self) -> None:
         check_setting(self, "classes", self.classes, 1, MAX_CLASSES)
 
-    def fit(self, tensor: TensorView, model: TensorModel) -> None:
+    def fit(self, tensor: TensorView, model: TensorModel, epsilon: float) -> None:
         """Fit scales and a table per class; change nothing if they cost more than they save."""
         layout = tensor.layout
         if (
@@ -58,30 +59,30 @@ class ScaleClasses(Stage):
         if rows < _MIN_SIDE:
             return
         row_scales, column_scales = _scales(tensor, model)
-        classes, thresholds = _classes_of_sums(row_scales, column_scales, self.classes)
-        if not len(thresholds):  # one class says nothing
+        contexts, thresholds = _contexts_of_sums(row_scales, column_scales, self.classes)
+        if not len(thresholds):  # one context says nothing
             return
-        counts = _class_counts(tensor, model, row_scales, column_scales, classes)
+        counts = _context_counts(tensor, model, row_scales, column_scales, contexts)
         tables = frequencies.normalise(counts)
-        found = ContextMap(row_scales, column_scales, classes, tables)
+        found = ContextMap(row_scales, column_scales, contexts, tables)
         bits = int(frequencies.costs(counts, tables).sum()) + 8 * len(_section(found, thresholds))
         without = model.stream_bits["symbol"]
         if bits >= without:
             return
         model.estimated_bits += bits - without
         model.stream_bits["symbol"] = bits
-        model.classes = found
+        model.context_map = found
         del model.tables["symbol"], model.table_of_chunk["symbol"]
 
     def write(self, model: TensorModel) -> bytes:
         """Write u8 K (0: off), then thresholds, zstd-compressed scales and K tables."""
-        if model.classes is None:
+        if model.context_map is None:
             return b"\0"
-        steps = np.flatnonzero(np.diff(model.classes.class_of_sum.astype(np.int64))) + 1
-        return _section(model.classes, steps)
+        steps = np.flatnonzero(np.diff(model.context_map.context_of_sum.astype(np.int64))) + 1
+        return _section(model.context_map, steps)
 
     def read(self, section: bytes, model: TensorModel) -> None:
-        """Restore the class map."""
+        """Restore the context map."""
         if section == b"\0":
             return
         columns = model.layout.columns
@@ -109,31 +110,25 @@ class ScaleClasses(Stage):
             or not model.layout.is_float
         ):
             raise IntegrityError("the tile_svd section is damaged")
-        classes = np.searchsorted(steps, np.arange(SUMS), side="right").astype(np.uint8)
-        model.classes = ContextMap(row_scales, column_scales, classes, tables)
+        contexts = np.searchsorted(steps, np.arange(SUMS), side="right").astype(np.uint8)
+        model.context_map = ContextMap(row_scales, column_scales, contexts, tables)
 
     def prepare(self, span: Span, model: TensorModel) -> None:
-        """Add ``class``, the table of every symbol, padded with class 0."""
-        if model.classes is None:
+        """Add ``context``, the table of every symbol, padded with context 0."""
+        if model.context_map is None:
             return
-        classes = np.zeros(padded(span.count), np.uint8)
-        classes[: span.count] = _classes(model.classes, span.first_word, span.count)
-        span.streams["class"] = classes
-
-    def encode(self, span: Span, model: TensorModel) -> None:
-        """Do nothing: contexts change no value."""
-
-    def decode(self, span: Span, model: TensorModel) -> None:
-        """Do nothing: contexts change no value."""
+        contexts = np.zeros(padded(span.count), np.uint8)
+        contexts[: span.count] = _contexts(model.context_map, span.first_word, span.count)
+        span.streams["context"] = contexts
 
 
-def _classes(found: ContextMap, first_word: int, count: int) -> Bytes:
+def _contexts(found: ContextMap, first_word: int, count: int) -> Bytes:
     columns = len(found.column_scales)
     first, last = first_word // columns, -(-(first_word + count) // columns)
-    # Few distinct row scales occur, so whole rows of classes are made once and copied.
+    # Few distinct row scales occur, so whole rows of contexts are made once and copied.
     scales, which = np.unique(found.row_scales[first:last], return_inverse=True)
     sums = scales.astype(np.uint16)[:, None] + found.column_scales.astype(np.uint16)
-    rows: Bytes = found.class_of_sum[sums][which].reshape(-1)
+    rows: Bytes = found.context_of_sum[sums][which].reshape(-1)
     skip = first_word - first * columns
     return rows[skip : skip + count]
 
@@ -173,30 +168,30 @@ def _quantised(sums: NDArray[np.int64], number: int) -> Bytes:
     return np.asarray(np.clip(means - means.min(), 0, 255), np.uint8)
 
 
-def _classes_of_sums(
+def _contexts_of_sums(
     row_scales: Bytes, column_scales: Bytes, wanted: int
 ) -> tuple[Bytes, NDArray[np.int64]]:
-    """Cut the distribution of the sums into at most ``wanted`` classes of about equal weight."""
+    """Cut the distribution of the sums into at most ``wanted`` contexts of about equal weight."""
     by_row = np.bincount(row_scales, minlength=256).astype(np.int64)
     by_column = np.bincount(column_scales, minlength=256).astype(np.int64)
     weight = np.convolve(by_row, by_column)
     below = np.cumsum(weight) - weight
     rank = np.minimum(below * wanted // weight.sum(), wanted - 1)
     used = np.unique(rank[weight > 0])
-    classes = np.searchsorted(used, rank, side="right") - 1
-    classes = np.maximum.accumulate(np.maximum(classes, 0))
-    return classes.astype(np.uint8), np.flatnonzero(np.diff(classes)) + 1
+    contexts = np.searchsorted(used, rank, side="right") - 1
+    contexts = np.maximum.accumulate(np.maximum(contexts, 0))
+    return contexts.astype(np.uint8), np.flatnonzero(np.diff(contexts)) + 1
 
 
-def _class_counts(
-    tensor: TensorView, model: TensorModel, row_scales: Bytes, column_scales: Bytes, classes: Bytes
+def _context_counts(
+    tensor: TensorView, model: TensorModel, row_scales: Bytes, column_scales: Bytes, contexts: Bytes
 ) -> NDArray[np.int64]:
-    layout, number = tensor.layout, int(classes.max()) + 1
+    layout, number = tensor.layout, int(contexts.max()) + 1
     shift = layout.histogram_bits - layout.exponent_bits - model.top_bits
     counts = np.zeros(number * ALPHABET, np.int64)
-    base, limit = model.base << model.top_bits, model.form.escape_limit
+    base, limit = model.base << model.top_bits, model.split.escape_limit
     top_mask = (1 << model.top_bits) - 1
-    found = ContextMap(row_scales, column_scales, classes, np.zeros((0, ALPHABET), np.uint16))
+    found = ContextMap(row_scales, column_scales, contexts, np.zeros((0, ALPHABET), np.uint16))
     mask = (1 << layout.histogram_bits) - 1
     for first in range(0, layout.words, tensor.chunk_words):
         count = min(tensor.chunk_words, layout.words - first)
@@ -205,7 +200,7 @@ def _class_counts(
         value = field >> shift
         symbol = value - base
         symbol = np.where((symbol < 0) | (symbol >= limit), limit | value & top_mask, symbol)
-        index = _classes(found, first, count).astype(np.int64) * ALPHABET + symbol
+        index = _contexts(found, first, count).astype(np.int64) * ALPHABET + symbol
         counts += np.bincount(index, minlength=len(counts))
     return counts.reshape(number, ALPHABET)
 

@@ -9,9 +9,9 @@ import os
 from dataclasses import dataclass
 
 from unweight_codecs.errors import ResourceError, UsageError
-from unweight_codecs.kernels import library as compiled
-from unweight_codecs.kernels.base import Kernels
 from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.kernels.native import library as compiled
+from unweight_codecs.kernels.protocol import Kernels
 from unweight_codecs.kernels.reference import ReferenceKernels
 
 ENVIRONMENT_VARIABLE = "UNWEIGHT_KERNEL"
@@ -34,8 +34,10 @@ def _library() -> tuple[ctypes.CDLL | None, str]:
         return None, "the C library was not built: no compiler at installation"
     try:
         return compiled.load_library(path), ""
-    except (OSError, AttributeError) as error:
+    except OSError as error:
         return None, f"the C library does not load: {error}"
+    except compiled.StaleLibraryError as error:
+        return None, f"the C library is of another version, install again: {error}"
 
 
 def kernel_status() -> tuple[KernelStatus, ...]:

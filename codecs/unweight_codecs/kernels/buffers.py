@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 
 SMALL: Final = 1 << 16  # below this, malloc keeps its own
 _KEPT_PER_SIZE: Final = 64  # more than are ever in use at once

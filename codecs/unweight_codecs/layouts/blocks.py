@@ -1,7 +1,7 @@
 """Quantised blocks as data: which bits of a GGML block hold which field.
 
 A block is a word whose fields become streams of their own: scales, mins, quants, high bits, signs,
-codebook indexes. Where GGML packs a value into several places, its pieces are listed and the
+codebook indexes. Where GGML packs a value into several places, the bit ranges are listed and the
 value is put together. A type that is not listed is one stream of bytes.
 
 Source of the layouts: the block structures of ggml (ggml-common.h), as the ``gguf`` package
@@ -15,14 +15,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from unweight_codecs.kernels import kernels
-from unweight_codecs.kernels.base import Bytes
-from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.kernels.operands import Bytes
 
 BYTE = 8  # bits
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class BitRange:
     """``width`` bits of a byte from bit ``shift`` up; they lie at bit ``at`` of the value."""
 
     byte: int
@@ -39,18 +38,18 @@ class Field:
         name: Name of the stream; one of more than 8 bits becomes a stream per byte.
         bits: Bits of a value: 1 to 8, 16 or 32.
         bytes: Bytes of the block that hold the values, densely packed from the lowest bit up.
-        pieces: Instead of dense bytes, the pieces of every value.
+        bit_ranges: Instead of dense bytes, where the bits of every value lie.
     """
 
     name: str
     bits: int
     bytes: tuple[int, ...]
-    pieces: tuple[tuple[Piece, ...], ...] = field(default=())
+    bit_ranges: tuple[tuple[BitRange, ...], ...] = field(default=())
 
     @property
     def count(self) -> int:
         """Values per block."""
-        return len(self.pieces) or len(self.bytes) * BYTE // self.bits
+        return len(self.bit_ranges) or len(self.bytes) * BYTE // self.bits
 
     def streams(self) -> dict[str, int]:
         """Return the streams of the field with the bits of their values."""
@@ -77,10 +76,10 @@ def _half(name: str, first: int) -> Field:
 def _scales_and_mins(first: int) -> tuple[Field, Field]:
     """Return the eight 6-bit scales and mins that Q4_K and Q5_K pack into twelve bytes."""
     low, mid, high = (range(first + 4 * k, first + 4 * k + 4) for k in range(3))
-    scales: list[tuple[Piece, ...]] = [(Piece(b, 0, 6),) for b in low]
-    scales += [(Piece(h, 0, 4), Piece(b, 6, 2, 4)) for b, h in zip(low, high, strict=True)]
-    mins: list[tuple[Piece, ...]] = [(Piece(b, 0, 6),) for b in mid]
-    mins += [(Piece(h, 4, 4), Piece(b, 6, 2, 4)) for b, h in zip(mid, high, strict=True)]
+    scales: list[tuple[BitRange, ...]] = [(BitRange(b, 0, 6),) for b in low]
+    scales += [(BitRange(h, 0, 4), BitRange(b, 6, 2, 4)) for b, h in zip(low, high, strict=True)]
+    mins: list[tuple[BitRange, ...]] = [(BitRange(b, 0, 6),) for b in mid]
+    mins += [(BitRange(h, 4, 4), BitRange(b, 6, 2, 4)) for b, h in zip(mid, high, strict=True)]
     return Field("scale", 6, (), tuple(scales)), Field("min", 6, (), tuple(mins))
 
 
@@ -92,8 +91,8 @@ def _sixteen_scales(first: int) -> Field:
         (),
         tuple(
             (
-                Piece(first + k % 8, 4 * (k // 8), 4),
-                Piece(first + 8 + k % 4, 2 * (k // 4), 2, 4),
+                BitRange(first + k % 8, 4 * (k // 8), 4),
+                BitRange(first + 8 + k % 4, 2 * (k // 4), 2, 4),
             )
             for k in range(16)
         ),
@@ -187,7 +186,7 @@ def fields_of(name: str, block_bytes: int) -> tuple[Field, ...]:
 def take_apart(blocks: Bytes, fields: Iterable[Field]) -> dict[str, Bytes]:
     """Turn blocks of shape (blocks, bytes), each row dense, into the streams of fields."""
     return {
-        name: _gather(blocks, part) if part.pieces else _unpacked(blocks, part)
+        name: _gather(blocks, part) if part.bit_ranges else _unpacked(blocks, part)
         for each in fields
         for name, part in _parts(each).items()
     }
@@ -196,12 +195,12 @@ def take_apart(blocks: Bytes, fields: Iterable[Field]) -> dict[str, Bytes]:
 def put_together(streams: dict[str, Bytes], fields: Iterable[Field], blocks: Bytes) -> None:
     """Undo ``take_apart`` into ``blocks`` of shape (blocks, bytes)."""
     fields = tuple(fields)
-    # Pieces are joined by OR, and fields share bytes: these start from zero, once for all fields.
-    for byte in {p.byte for each in fields for pieces in each.pieces for p in pieces}:
+    # Bit ranges are joined by OR, and fields share bytes: these start from zero, once for all.
+    for byte in {p.byte for each in fields for ranges in each.bit_ranges for p in ranges}:
         blocks[:, byte] = 0
     for each in fields:
         for name, part in _parts(each).items():
-            (_scatter if part.pieces else _pack)(streams[name], part, blocks)
+            (_scatter if part.bit_ranges else _pack)(streams[name], part, blocks)
 
 
 @functools.cache
@@ -216,7 +215,7 @@ def _parts(each: Field) -> dict[str, Field]:
 def _unpacked(blocks: Bytes, each: Field) -> Bytes:
     """Return the values of a dense field."""
     active, columns = kernels(), _columns(each)
-    if isinstance(active, NativeKernels) and isinstance(columns, slice) and columns.step == 1:
+    if isinstance(columns, slice) and columns.step == 1:
         return active.take_field(blocks, each.bytes[0], len(each.bytes), each.bits)
     dense = np.ascontiguousarray(blocks[:, columns]).reshape(-1)
     if each.bits == BYTE:
@@ -227,7 +226,7 @@ def _unpacked(blocks: Bytes, each: Field) -> Bytes:
 def _pack(values: Bytes, each: Field, blocks: Bytes) -> None:
     """Undo ``_unpacked`` into ``blocks``."""
     active, columns = kernels(), _columns(each)
-    if isinstance(active, NativeKernels) and isinstance(columns, slice) and columns.step == 1:
+    if isinstance(columns, slice) and columns.step == 1:
         active.put_field(values, each.bytes[0], len(each.bytes), each.bits, blocks)
         return
     dense = values if each.bits == BYTE else active.pack_bits(values, each.bits)
@@ -245,16 +244,16 @@ def _columns(each: Field) -> slice | list[int]:
 
 def _gather(blocks: Bytes, each: Field) -> Bytes:
     values = np.zeros((len(blocks), each.count), np.uint8)
-    for k, pieces in enumerate(each.pieces):
-        for piece in pieces:
-            part = blocks[:, piece.byte] >> piece.shift & ((1 << piece.width) - 1)
-            values[:, k] |= part << piece.at
+    for k, ranges in enumerate(each.bit_ranges):
+        for bits in ranges:
+            part = blocks[:, bits.byte] >> bits.shift & ((1 << bits.width) - 1)
+            values[:, k] |= part << bits.at
     return values.reshape(-1)
 
 
 def _scatter(values: Bytes, each: Field, blocks: Bytes) -> None:
     rows = values.reshape(len(blocks), -1)
-    for k, pieces in enumerate(each.pieces):
-        for piece in pieces:
-            part = rows[:, k] >> piece.at & ((1 << piece.width) - 1)
-            blocks[:, piece.byte] |= part << piece.shift
+    for k, ranges in enumerate(each.bit_ranges):
+        for bits in ranges:
+            part = rows[:, k] >> bits.at & ((1 << bits.width) - 1)
+            blocks[:, bits.byte] |= part << bits.shift

@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from unweight_codecs.kernels import kernels
-from unweight_codecs.kernels.base import Bytes
-from unweight_codecs.kernels.native import NativeKernels
+from unweight_codecs.kernels.operands import Bytes
 
 CONTEXTS: Final = 16
 _BELOW: Final = 7  # steps of the zero point that share the first context
@@ -44,18 +42,10 @@ class ZeroPoint:
     def contexts(self, streams: Mapping[str, Bytes]) -> Bytes:
         """Return the zero point in steps of 1/32 of the levels; the middle 16 steps are told apart.
 
-        Blocks where d or m is not finite, or d is zero, have context 0. Float64 arithmetic on two
-        F16 values rounds the same way on every processor.
+        Blocks where d or m is not finite, or d is zero, have context 0.
         """
         halves = [streams[f"{name}.{k}"] for name in (self.scale, self.minimum) for k in (0, 1)]
-        active, factor = kernels(), 2 * CONTEXTS / self.levels
-        if isinstance(active, NativeKernels):
-            return active.zero_points(halves, factor, _BELOW, CONTEXTS)
-        with np.errstate(all="ignore"):
-            zero = np.rint(-_float64(*halves[2:]) / _float64(*halves[:2]) * factor) - _BELOW
-        zero[~np.isfinite(zero)] = 0
-        contexts: Bytes = np.clip(zero, 0, CONTEXTS - 1).astype(np.uint8)
-        return contexts
+        return kernels().zero_points(halves, 2 * CONTEXTS / self.levels, _BELOW, CONTEXTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +68,3 @@ PREDICTED: Final[dict[str, dict[str, Predictor]]] = {
     "Q4_1": {"m.1": LowBits("d.1"), "q": ZeroPoint("d", "m", 16)},
     "Q5_1": {"m.1": LowBits("d.1"), "high": ZeroPoint("d", "m", 32)},
 }
-
-
-def _float64(low: Bytes, high: Bytes) -> NDArray[np.float64]:
-    return np.stack([low, high], axis=1).view("<f2")[:, 0].astype(np.float64)

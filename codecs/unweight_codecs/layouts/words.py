@@ -7,7 +7,7 @@ from dataclasses import field as dataclass_field
 
 import numpy as np
 
-from unweight_codecs.kernels.base import RUN, Bytes
+from unweight_codecs.kernels.operands import CONTEXT_RUN, Bytes
 from unweight_codecs.layouts.blocks import Field, fields_of, put_together, take_apart
 from unweight_codecs.layouts.contexts import PREDICTED, Predictor
 from unweight_codecs.tensor_spec import TensorSpec, dtype_named
@@ -54,12 +54,12 @@ class WordLayout:
         return _plain_streams(self.word_bytes, self.fields)[stream][1] if self.fields else 1
 
     def contexts(self, stream: str, streams: Mapping[str, Bytes]) -> tuple[Bytes, int]:
-        """Return contexts of a predicted stream and how many values share each: 1 or ``RUN``.
+        """Return contexts of a predicted stream, and how many values share each.
 
-        They are computed from streams that come before it.
+        These are 1 or ``CONTEXT_RUN``. Contexts are computed from streams that come before it.
         """
         contexts, values = self.predicted[stream].contexts(streams), self.per_word(stream)
-        return (contexts, RUN) if values == RUN else (contexts.repeat(values), 1)
+        return (contexts, CONTEXT_RUN) if values == CONTEXT_RUN else (contexts.repeat(values), 1)
 
     @property
     def histogram_shift(self) -> int:

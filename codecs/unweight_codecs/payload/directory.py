@@ -6,12 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.model import TensorModel
+from unweight_codecs.model import BUILT_IN_CODERS, TensorModel
 from unweight_codecs.span import Span
 
 LENGTH_BITS, TABLE_BITS = 20, 8
 MIN_RECORD_BYTES: Final = 12  # a row has at least one stream
-CODERS: Final = ("raw", "constant", "rans", "zstd")  # the value in an entry is the position here
 
 LOCATED = np.dtype(
     [("offset", "<u8"), ("length", "<u4"), ("table", "<u4"), ("coder", "u1"), ("count", "<u4")]
@@ -28,11 +27,14 @@ def record_bytes(streams: int) -> int:
     return 8 + 4 * streams
 
 
-def entry(coder: str, table: int, length: int) -> int:
-    """Pack a directory entry: length in the low 20 bits, then 8 bits of table, 4 of coder."""
+def entry(coder: int, table: int, length: int) -> int:
+    """Pack a directory entry: length in the low 20 bits, then 8 bits of table, 4 of coder.
+
+    ``coder`` is a position in ``TensorModel.coder_names``.
+    """
     if length >> LENGTH_BITS or table >> TABLE_BITS:
         raise ValueError("a segment does not fit its directory entry")
-    return CODERS.index(coder) << (LENGTH_BITS + TABLE_BITS) | table << LENGTH_BITS | length
+    return coder << (LENGTH_BITS + TABLE_BITS) | table << LENGTH_BITS | length
 
 
 def chunk_lengths(directory: NDArray[np.void]) -> NDArray[np.int64]:
@@ -51,9 +53,9 @@ def parse_directory(span: Span, model: TensorModel) -> NDArray[np.void]:
     located["length"] = entries & ((1 << LENGTH_BITS) - 1)
     located["table"] = entries >> LENGTH_BITS & ((1 << TABLE_BITS) - 1)
     located["coder"] = entries >> (LENGTH_BITS + TABLE_BITS)
-    if np.any(located["coder"] >= len(CODERS)):
+    if np.any(located["coder"] >= len(model.coder_names)):
         raise IntegrityError("a chunk uses an unknown coder")
-    if np.any(located["table"][located["coder"] != CODERS.index("rans")]):
+    if np.any(located["table"][located["coder"] != BUILT_IN_CODERS.index("rans")]):
         raise IntegrityError("a chunk names a table for a coder that has none")
     sizes = (located["length"].astype(np.int64) + 7) // 8 * 8
     located["offset"] = np.cumsum(sizes.reshape(-1)).reshape(sizes.shape) - sizes

@@ -13,13 +13,14 @@ import xxhash
 from numpy.typing import NDArray
 
 from unweight_codecs.codec import Stage, TensorView, check_setting
-from unweight_codecs.errors import IntegrityError
+from unweight_codecs.errors import IntegrityError, UsageError
 from unweight_codecs.kernels import buffers
-from unweight_codecs.kernels.base import GROUP, padded
+from unweight_codecs.kernels.operands import GROUP, padded
 from unweight_codecs.layouts import WordLayout
-from unweight_codecs.model import TensorModel
+from unweight_codecs.model import BUILT_IN_CODERS, TensorModel
 from unweight_codecs.payload import segments
-from unweight_codecs.payload.directory import chunk_lengths, directory_dtype, parse_directory
+from unweight_codecs.payload.coders import MAX_CODERS, RANS_OVERHEAD_BYTES, coder_named
+from unweight_codecs.payload.directory import chunk_lengths, directory_dtype, entry, parse_directory
 from unweight_codecs.span import Span
 
 DEFAULT_CHUNK_LOG2, MIN_CHUNK_LOG2, MAX_CHUNK_LOG2 = 17, 12, 17
@@ -33,15 +34,28 @@ class Pack(Stage):
 
     Attributes:
         chunk_log2: log2 of the words per chunk to aim at.
+        coders: Names of coders to try on every stream besides the built-in ones, joined by ``+``.
     """
 
     chunk_log2: int = DEFAULT_CHUNK_LOG2
+    coders: str = ""
 
     name: ClassVar[str] = "pack"
     slot: ClassVar[str] = "pack"
 
     def __post_init__(self) -> None:
         check_setting(self, "chunk_log2", self.chunk_log2, MIN_CHUNK_LOG2, MAX_CHUNK_LOG2)
+        room = MAX_CODERS - len(BUILT_IN_CODERS)
+        coders: object = self.coders  # of a manifest, so perhaps anything
+        if not isinstance(coders, str) or coders.count("+") >= room:
+            raise UsageError(f"stage {self.label()}: coders must be up to {room} names joined by +")
+        for name in self.coder_names:
+            coder_named(name)
+
+    @property
+    def coder_names(self) -> tuple[str, ...]:
+        """The coders by their numbers in the directory."""
+        return (*BUILT_IN_CODERS, *filter(None, self.coders.split("+")))
 
     def chunk_words(self, layout: WordLayout) -> int:
         """Return the words per chunk for a tensor, a multiple of 128.
@@ -55,11 +69,11 @@ class Pack(Stage):
         chunks = max(1, (layout.words + target // 2) // target)
         return max(GROUP, padded(-(-layout.words // chunks)))
 
-    def fit(self, tensor: TensorView, model: TensorModel) -> None:
+    def fit(self, tensor: TensorView, model: TensorModel, epsilon: float) -> None:
         """Add the directory, the states of the lanes and the padding to the estimate."""
         streams = len(model.streams())
         model.estimated_bits += 8 * model.chunks * (directory_dtype(model).itemsize + 4 * streams)
-        model.estimated_bits += 8 * model.chunks * segments.RANS_OVERHEAD_BYTES * len(model.coders)
+        model.estimated_bits += 8 * model.chunks * RANS_OVERHEAD_BYTES * len(model.coders)
 
     def write(self, model: TensorModel) -> bytes:
         """Write u32 words per chunk. The directory follows the sections."""
@@ -84,7 +98,10 @@ class Pack(Stage):
         ]
         chunks = list(zip(*streams, strict=True))
         span.directory = np.zeros(len(chunks), directory_dtype(model))
-        span.directory["segments"] = [[segment.entry for segment in chunk] for chunk in chunks]
+        span.directory["segments"] = [
+            [entry(segment.coder, segment.table, segment.data.size) for segment in chunk]
+            for chunk in chunks
+        ]
         ends = np.cumsum(chunk_lengths(span.directory))
         span.coded = buffers.empty(int(ends[-1]) if len(ends) else 0)
         at = 0

@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 
 from unweight_codecs.bounded.float_words import FLOATS
 from unweight_codecs.errors import IntegrityError, UsageError, quoted
-from unweight_codecs.kernels.base import SAMPLED_BLOCKS
+from unweight_codecs.kernels.operands import SAMPLING_STRIDE
 from unweight_codecs.tensor_spec import DTYPES
 from unweight_gpu import kernels
 from unweight_gpu.device.buffers import require_buffer
 from unweight_gpu.device.interface import Array, Device
 
 PIECE: Final = 16  # bytes that a thread loads at a time, and what buffers must be aligned to
-MOST_BITS: Final = 14  # of the field of a histogram
+MAX_BITS: Final = 14  # of the field of a histogram
 _THREADS: Final = 256
 _SEGMENT: Final = 4096 * PIECE  # bytes that a block of ``squared_error`` sums up
 _COUNTERS_LOG2: Final = 13  # bins that a block of ``histogram`` has counters for
-_MOST_BLOCKS: Final = 2048  # enough for any device, where threads take piece after piece
+_MAX_THREAD_BLOCKS: Final = 2048  # enough for any device, where threads take piece after piece
 _NONE: Final = np.iinfo(np.uint64).max
 # The result of the kernels ``squared_error_…`` and ``total_error``.
 _ERRORS: Final = np.dtype(
@@ -99,7 +99,7 @@ class Verifier:
             words: Integers of 1, 2, 4 or 8 bytes.
             shift: Lowest bit of the field.
             bits: Width of the field, 1 to 14. What of it lies beyond the word is zero.
-            block: When given, only one in ``SAMPLED_BLOCKS`` blocks of so many words is counted,
+            block: When given, only one in ``SAMPLING_STRIDE`` blocks of so many words is counted,
                 the first one included; a power of two, and at least 16 bytes.
 
         Raises:
@@ -109,7 +109,7 @@ class Verifier:
         size = words.dtype.itemsize
         if size not in (1, 2, 4, 8):
             raise UsageError(f"no histogram of words of {size} bytes")
-        if not (0 <= shift < size * 8 and 1 <= bits <= MOST_BITS):
+        if not (0 <= shift < size * 8 and 1 <= bits <= MAX_BITS):
             raise UsageError(f"no histogram of {bits} bits from bit {shift} of {size * 8}")
         if block and (block < 0 or block & (block - 1) or block * size < PIECE):
             raise UsageError(f"no histogram of blocks of {block} words of {size} bytes")
@@ -117,7 +117,7 @@ class Verifier:
         if words.nbytes:
             mask = (1 << min(bits, size * 8 - shift)) - 1
             block_log2 = (block * size // PIECE).bit_length() - 1 if block else 0
-            skip_log2 = SAMPLED_BLOCKS.bit_length() - 1 if block else 0
+            skip_log2 = SAMPLING_STRIDE.bit_length() - 1 if block else 0
             field = (np.uint32(value) for value in (size, shift, mask, bits, block_log2, skip_log2))
             self._module.get_function("histogram")(
                 (_blocks(words.nbytes), 1 << max(0, bits - _COUNTERS_LOG2)),
@@ -129,7 +129,7 @@ class Verifier:
 
 def _blocks(nbytes: int) -> int:
     pieces = -(-nbytes // PIECE)
-    return min(-(-pieces // _THREADS), _MOST_BLOCKS)
+    return min(-(-pieces // _THREADS), _MAX_THREAD_BLOCKS)
 
 
 def _require_pair(left: Array, right: Array) -> None:

@@ -1,4 +1,4 @@
-"""A batch of coded chunks as kernels take it: places, parameters, tables, and who does what."""
+"""A batch of coded chunks as kernels take it: places, parameters, tables, and which kernels."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,60 +6,25 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from unweight_codecs.accelerators import CodedSpan
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import Bytes, Frequencies, padded
+from unweight_codecs.kernels.operands import Bytes, Frequencies, padded
 from unweight_codecs.model import TensorModel
-from unweight_codecs.payload.directory import CODERS, LENGTH_BITS, TABLE_BITS, parse_directory
+from unweight_codecs.payload.directory import parse_directory
 from unweight_codecs.span import Span
-from unweight_gpu.decoding.chunk_records import CHUNK, CODED, CONSTANT, EXPANDED, PACKED, STREAM
-from unweight_gpu.decoding.teams import NEED, order_of, teams_of
-from unweight_gpu.decoding.tensor_records import Places, TableEntry, TensorTable
-from unweight_gpu.palette.format import (
-    LARGEST_BASE,
-    ROW_WORDS,
-    SMALLEST_BASE,
-    Layout,
-    refusal,
+from unweight_gpu.decoding.records import (
+    CHUNK,
+    CODED,
+    EXPANDED,
+    KIND_OF_CODER,
+    PACKED,
+    STREAM,
 )
-from unweight_gpu.palette.offsets import PalettePlaces
+from unweight_gpu.decoding.teams import TABLE_NEED, TeamBuilder
+from unweight_gpu.decoding.tensor_table import TensorRow, TensorTable
+from unweight_gpu.device.buffers import BufferPlan
+from unweight_gpu.palette.format import Layout, PaletteOffsets
 
-_KINDS: Final = {"raw": PACKED, "constant": CONSTANT, "rans": CODED}
-_KIND_OF_CODER: Final = np.array([_KINDS.get(name, PACKED) for name in CODERS], np.uint8)
-_RAW, _RANS, _ZSTD = (CODERS.index(name) for name in ("raw", "rans", "zstd"))
-_PLANE_WORDS: Final = (1, 2, 3, 4, 8)  # bytes of the words that kernels join from planes
 _NO_PARTS: Final = ("symbol", "escape")
-
-
-def span_obstacle(span: CodedSpan) -> str:
-    """Return why kernels cannot decode a span, "" if they can."""
-    return obstacle(span.model, span.directory) if span.is_built_in else "a stage of a plugin"
-
-
-def obstacle(model: TensorModel, directory: NDArray[np.void]) -> str:
-    """Return why kernels cannot decode chunks that built-in stages made, "" if they can."""
-    layout = model.layout
-    if layout.fields:
-        return "quantised blocks"
-    if not layout.is_float and layout.word_bytes not in _PLANE_WORDS:
-        return f"words of {layout.word_bytes} bytes"
-    if np.any(directory["segments"] >> (LENGTH_BITS + TABLE_BITS) == _ZSTD):
-        return "zstd"
-    return ""
-
-
-def palette_obstacle(model: TensorModel, directory: NDArray[np.void]) -> str:
-    """Return why kernels cannot make a palette of a whole tensor, "" if they can."""
-    layout, words = model.layout, max(1, model.layout.words)
-    if model.spec.dtype != "BF16" or not model.is_exact or len(model.spec.shape) < 2:
-        return "not a BF16 matrix that is coded exactly"
-    if not layout.words or layout.columns % ROW_WORDS:
-        return f"rows of {layout.columns} weights, not a multiple of {ROW_WORDS}"
-    if not SMALLEST_BASE <= model.base <= LARGEST_BASE:
-        return f"a window that begins at exponent {model.base}"
-    lengths = directory["segments"][:, -1] & ((1 << LENGTH_BITS) - 1)
-    refused = refusal(Layout(words // layout.columns, layout.columns), int(lengths.sum()))
-    return refused.reason if refused else obstacle(model, directory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +69,11 @@ class BatchBuilder:
     """Collects spans and describes them to the kernels. None of them may have an ``obstacle``."""
 
     def __init__(self) -> None:
-        self._out, self._expanded = Places(), Places()
+        self._out, self._expanded = BufferPlan(), BufferPlan()
         self._tensors = TensorTable()
         self._out_at, self._spans = list[int](), list[NDArray[np.int64]]()
         self._kernels = list[str]()
-        self._chunks, self._streams = _Members(CHUNK), _Members(STREAM)
+        self._chunks, self._streams = TeamBuilder(CHUNK), TeamBuilder(STREAM)
 
     def add(self, span: Span, model: TensorModel, coded_at: int) -> None:
         """Add a span whose coded bytes begin at ``coded_at``; its words will be as in the file.
@@ -124,7 +89,7 @@ class BatchBuilder:
         needs["kernel"] = self._kernel_number(tensor.kernel)
         self._chunks.add(chunks, needs)
 
-    def add_as_palette(self, span: Span, model: TensorModel, coded_at: int) -> PalettePlaces:
+    def add_as_palette(self, span: Span, model: TensorModel, coded_at: int) -> PaletteOffsets:
         """Add all of a tensor, to become a palette; ``palette_obstacle`` must allow it.
 
         Returns where its arrays will be in the buffer of results.
@@ -139,14 +104,14 @@ class BatchBuilder:
         self._chunks.add(chunks, needs)
         layout = Layout(span.count // model.layout.columns, model.layout.columns)
         number = int(escapes.sum())
-        self._out_at.append(self._out.end)
-        offsets = {
+        self._out_at.append(self._out.nbytes)
+        arrays = {
             name: self._out.add(size * dtype.itemsize)
             for name, (size, dtype) in layout.arrays(number).items()
         }
-        places = PalettePlaces(layout, model.base, number, offsets)
-        self._tensors.place_palette(tensor, places)
-        return places
+        offsets = PaletteOffsets(layout, model.base, number, arrays)
+        self._tensors.set_palette_offsets(tensor, offsets)
+        return offsets
 
     def build(self) -> Batch:
         """Return the batch of all spans added."""
@@ -159,8 +124,8 @@ class BatchBuilder:
         )
         return Batch(
             out_at=tuple(self._out_at),
-            out_bytes=self._out.end,
-            expanded_bytes=self._expanded.end,
+            out_bytes=self._out.nbytes,
+            expanded_bytes=self._expanded.nbytes,
             parameters=self._tensors.parameters(),
             frequencies=self._tensors.frequencies(),
             chunks=chunks,
@@ -183,20 +148,22 @@ class BatchBuilder:
         return self._out_at[-1]
 
     def _described(
-        self, span: Span, tensor: TableEntry, coded_at: int
+        self, span: Span, tensor: TensorRow, coded_at: int
     ) -> tuple[NDArray[np.void], NDArray[np.void]]:
         """Return what there is to say of a span's chunks but where they go, and their tables."""
         model, located = tensor.model, parse_directory(span, tensor.model)
         chunks = self._numbered_chunks(span, tensor, len(located))
-        needs, parts = np.zeros(len(located), NEED), 0
-        for (name, bits), segments in zip(model.streams().items(), located.T, strict=True):
+        needs, parts = np.zeros(len(located), TABLE_NEED), 0
+        kinds = _kinds_of(located["coder"], model)
+        streams = zip(model.streams().items(), located.T, kinds.T, strict=True)
+        for (name, bits), segments, kind in streams:
             source = chunks[name] if name in _NO_PARTS else chunks["parts"][:, parts]
             parts += name not in _NO_PARTS
             source["offset"], source["length"] = segments["offset"] + coded_at, segments["length"]
-            source["kind"], source["bits"] = _KIND_OF_CODER[segments["coder"]], bits
-            if name == "escape" and np.any(segments["coder"] != _RAW):
+            source["kind"], source["bits"] = kind, bits
+            if name == "escape" and np.any(kind != PACKED):
                 raise IntegrityError("a chunk codes its escapes")
-            coded = np.flatnonzero(segments["coder"] == _RANS)
+            coded = np.flatnonzero(kind == CODED)
             if not coded.size:
                 continue
             tables = _tables_of(tensor, name, segments["table"][coded])
@@ -206,7 +173,7 @@ class BatchBuilder:
                 self._expand(source, chunks, coded, tables)
         return chunks, needs
 
-    def _numbered_chunks(self, span: Span, tensor: TableEntry, number: int) -> NDArray[np.void]:
+    def _numbered_chunks(self, span: Span, tensor: TensorRow, number: int) -> NDArray[np.void]:
         model = tensor.model
         starts = np.arange(number) * model.chunk_words
         chunks = np.zeros(number, CHUNK)
@@ -228,7 +195,7 @@ class BatchBuilder:
         tables: NDArray[np.int64],
     ) -> None:
         """Let coded streams be expanded first, a byte per value, and be read from there."""
-        streams, needs = np.zeros(len(coded), STREAM), np.zeros(len(coded), NEED)
+        streams, needs = np.zeros(len(coded), STREAM), np.zeros(len(coded), TABLE_NEED)
         needs["table"], needs["tables"] = tables, 1
         streams["source"] = source[coded]
         streams["count"], streams["chunk"] = chunks["count"][coded], chunks["number"][coded]
@@ -239,26 +206,7 @@ class BatchBuilder:
         self._streams.add(streams, needs)
 
 
-class _Members:
-    """Records that will be put into teams, and what they need."""
-
-    def __init__(self, dtype: np.dtype[np.void]) -> None:
-        self._records, self._needs = [np.zeros(0, dtype)], [np.zeros(0, NEED)]
-        self.count = 0
-
-    def add(self, records: NDArray[np.void], needs: NDArray[np.void]) -> None:
-        self._records.append(records)
-        self._needs.append(needs)
-        self.count += len(records)
-
-    def in_teams(self) -> tuple[NDArray[np.void], NDArray[np.void], NDArray[np.uint32]]:
-        """Return the records, ordered; their teams; and the kernel of each team."""
-        records, needs = np.concatenate(self._records), np.concatenate(self._needs)
-        order = order_of(needs)
-        return records[order], *teams_of(needs[order])
-
-
-def _tables_of(tensor: TableEntry, stream: str, numbers: NDArray[np.uint32]) -> NDArray[np.int64]:
+def _tables_of(tensor: TensorRow, stream: str, numbers: NDArray[np.uint32]) -> NDArray[np.int64]:
     """Return the tables that coded segments need: those they name, or the first of all classes."""
     first, count = tensor.tables.get(stream, (0, 0))
     if stream == "symbol" and tensor.classes:
@@ -266,3 +214,11 @@ def _tables_of(tensor: TableEntry, stream: str, numbers: NDArray[np.uint32]) -> 
     if np.any(numbers >= count):
         raise IntegrityError("a chunk is coded with a table that the file does not have")
     return first + numbers.astype(np.int64)
+
+
+def _kinds_of(coders: NDArray[np.uint8], model: TensorModel) -> NDArray[np.uint8]:
+    """Return how the values of each segment lie in the coded bytes, by the number of its coder."""
+    kinds = np.zeros(coders.shape, np.uint8)
+    for number in np.unique(coders).tolist():
+        kinds[coders == number] = KIND_OF_CODER[model.coder_names[number]]
+    return kinds

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from unweight_codecs.errors import IntegrityError
 from unweight_gpu import kernels
 from unweight_gpu.decoding.batch import Batch
-from unweight_gpu.decoding.chunk_records import STATUSES, TEAM
+from unweight_gpu.decoding.records import STATUSES, TEAM
 from unweight_gpu.device.interface import Array, Device, Function
 
 _THREADS: Final = 32 * TEAM
@@ -32,7 +32,7 @@ class Decoder:
         prepared.start()
         return prepared.status
 
-    def prepare(self, batch: Batch, coded: Array, out: Array) -> "Prepared":
+    def prepare(self, batch: Batch, coded: Array, out: Array) -> "LaunchPlan":
         """Bring the description of a batch to the device: it may be decoded more than once."""
         device = self._device
         status = device.array(np.zeros(max(1, len(batch.span_of_chunk)), np.uint32))
@@ -56,21 +56,23 @@ class Decoder:
             status,
             np.uint32(len(batch.span_of_chunk)),
         )
-        calls = list[Call]()
+        calls = list[KernelCall]()
         if len(batch.stream_teams):
             expand = self._module.get_function("expand_streams")
             streams = device.array(batch.streams.view(np.uint8))
             stream_teams = device.array(batch.stream_teams.view(np.uint8))
-            calls.append(Call(expand, len(batch.stream_teams), (stream_teams, streams, *buffers)))
+            calls.append(
+                KernelCall(expand, len(batch.stream_teams), (stream_teams, streams, *buffers))
+            )
         for launch in batch.launches:
             mine = teams[launch.first * batch.chunk_teams.itemsize :]
             function = self._module.get_function(launch.kernel)
-            calls.append(Call(function, launch.teams, (mine, chunks, tensors, *buffers)))
-        return Prepared(tuple(calls), status)
+            calls.append(KernelCall(function, launch.teams, (mine, chunks, tensors, *buffers)))
+        return LaunchPlan(tuple(calls), status)
 
 
-class Call(NamedTuple):
-    """A kernel, how many teams of chunks it is for, and what it is called with."""
+class KernelCall(NamedTuple):
+    """A kernel, the number of teams that it is for, and its arguments."""
 
     function: Function
     teams: int
@@ -78,10 +80,10 @@ class Call(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class LaunchPlan:
     """A batch that is described to the device; ``status`` is that of its chunks."""
 
-    calls: tuple[Call, ...]
+    calls: tuple[KernelCall, ...]
     status: Array
 
     def start(self) -> None:
@@ -91,10 +93,10 @@ class Prepared:
 
 
 def damage(batch: Batch, status: NDArray[np.uint32]) -> tuple[int, IntegrityError] | None:
-    """Return the first block that kernels found to be damaged, and what to say about it."""
+    """Return the first span that kernels found to be damaged, and what to say about it."""
     wrong = np.flatnonzero(status[: len(batch.span_of_chunk)])
     if not wrong.size:
         return None
     number = int(wrong[0])
-    block = int(batch.span_of_chunk[number])
-    return block, IntegrityError(STATUSES[int(status[number])])
+    span = int(batch.span_of_chunk[number])
+    return span, IntegrityError(STATUSES[int(status[number])])

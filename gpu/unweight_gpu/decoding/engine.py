@@ -13,11 +13,11 @@ from typing import Final, Self, TypeVar
 
 from unweight_codecs.accelerators import CPU, CodedSpan, HostPiece, Piece, decode_on_host
 from unweight_codecs.errors import ResourceError
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_gpu.checking.comparison import Verifier
-from unweight_gpu.decoding.batch import span_obstacle
+from unweight_gpu.decoding.obstacles import span_obstacle
 from unweight_gpu.decoding.overlap import batches, overlapped
-from unweight_gpu.decoding.transfer import Request, Slot, Transfer, UnderWay
+from unweight_gpu.decoding.transfer import PendingBatch, SpanRequest, StagingBuffer, Transfer
 from unweight_gpu.device.interface import Array, StreamingDevice
 
 # Of words. Words come back to the host, which takes longer than decoding them: a device need not be
@@ -60,14 +60,14 @@ class DevicePiece:
 
 
 @dataclass(frozen=True, slots=True)
-class _Started:
-    """A batch: on the device what it can decode, and all spans, in order.
+class _PendingSpans:
+    """Spans in order, and the batch of those that the device decodes.
 
-    ``under_way`` is None where the device has failed, and the processor decodes all.
+    ``batch`` is None where the device has failed, and the processor decodes all.
     """
 
     spans: Sequence[CodedSpan]
-    under_way: UnderWay | None
+    batch: PendingBatch | None
 
 
 class CudaEngine:
@@ -138,27 +138,27 @@ class CudaEngine:
 
     def _pieces(self, spans: Iterable[CodedSpan]) -> Iterator[Piece]:
         runs = batches(spans, lambda span: span.words_bytes, self._batch_bytes)
-        return overlapped(self._transfer.slots, runs, self._start, self._finish)
+        return overlapped(self._transfer.buffers, runs, self._start, self._finish)
 
-    def _start(self, slot: Slot, spans: Sequence[CodedSpan]) -> _Started:
-        requests = [Request(span) for span in spans if not span_obstacle(span)]
+    def _start(self, buffer: StagingBuffer, spans: Sequence[CodedSpan]) -> _PendingSpans:
+        requests = [SpanRequest(span) for span in spans if not span_obstacle(span)]
         return self.or_on_host(
-            lambda: _Started(spans, self._transfer.start(slot, requests, download=True)),
-            lambda: _Started(spans, None),
+            lambda: _PendingSpans(spans, self._transfer.start(buffer, requests, download=True)),
+            lambda: _PendingSpans(spans, None),
         )
 
-    def _finish(self, started: _Started) -> Iterator[Piece]:
+    def _finish(self, pending: _PendingSpans) -> Iterator[Piece]:
         """Wait for a batch and yield its pieces."""
-        found = started.under_way
+        found = pending.batch
         if found is not None:
             found = self.or_on_host(partial(self._transfer.finish, found), lambda: None)
         number_of = {id(r.span): n for n, r in enumerate(found.requests)} if found else {}
-        for span in started.spans:
+        for span in pending.spans:
             number = number_of.get(id(span))
             if found is None or number is None:
                 yield decode_on_host(span)
             else:
-                place = found.place(number)
+                place = found.words_at(number)
                 yield DevicePiece(found.words[place], found.out[place], self)
 
     def __enter__(self) -> Self:

@@ -5,32 +5,34 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 Item = TypeVar("Item")
-Slot = TypeVar("Slot")
-Started = TypeVar("Started")
+Buffer = TypeVar("Buffer")
+Pending = TypeVar("Pending")
 Result = TypeVar("Result")
 
 
 def overlapped(
-    slots: Sequence[Slot],
+    buffers: Sequence[Buffer],
     items: Iterable[Item],
-    start: Callable[[Slot, Item], Started],
-    finish: Callable[[Started], Iterator[Result]],
+    start: Callable[[Buffer, Item], Pending],
+    finish: Callable[[Pending], Iterator[Result]],
 ) -> Iterator[Result]:
-    """Yield the results of items in order, with one item per slot started before it is needed."""
-    under_way = deque[Started]()
+    """Yield the results of items in order; the next item is started before they are taken."""
+    pending = deque[Pending]()
     for number, item in enumerate(items):
-        under_way.append(start(slots[number % len(slots)], item))
-        if len(under_way) == len(slots):
-            yield from finish(under_way.popleft())
-    while under_way:
-        yield from finish(under_way.popleft())
+        pending.append(start(buffers[number % len(buffers)], item))
+        if len(pending) == len(buffers):
+            yield from finish(pending.popleft())
+    while pending:
+        yield from finish(pending.popleft())
 
 
-def batches(items: Iterable[Item], size: Callable[[Item], int], most: int) -> Iterator[list[Item]]:
-    """Yield runs of items of about ``most`` bytes; none is empty, one item may be larger."""
+def batches(
+    items: Iterable[Item], size: Callable[[Item], int], max_bytes: int
+) -> Iterator[list[Item]]:
+    """Yield runs of items of at most ``max_bytes``; none is empty, and one item may be larger."""
     batch, total = list[Item](), 0
     for item in items:
-        if batch and total + size(item) > most:
+        if batch and total + size(item) > max_bytes:
             yield batch
             batch, total = [], 0
         batch.append(item)

@@ -1,1 +1,6 @@
-"""A CUDA device: what is asked of it, CuPy behind it, compiled kernels, its failures."""
+"""A CUDA device: what is asked of it, and CuPy, which answers.
+
+From the top: ``timing``; ``cupy_device``; ``compilation`` of kernels, which a ``cache`` keeps;
+``buffers``; ``failures``; and the ``interface`` through which all else asks a device, so that tests
+can put a simulator in its place.
+"""

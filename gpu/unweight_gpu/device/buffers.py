@@ -1,7 +1,29 @@
-"""What kernels may assume of the arrays they get, checked before a launch."""
+"""Buffers of a device: where things go in one, and what kernels may assume of arrays."""
+
+from dataclasses import dataclass
+from typing import Final
 
 from unweight_codecs.errors import UsageError
 from unweight_gpu.device.interface import Array
+
+BUFFER_ALIGNMENT: Final = 256  # of what begins in a buffer, as of device memory itself
+
+
+@dataclass(slots=True)
+class BufferPlan:
+    """Places things in a buffer one after the other, each at a multiple of ``BUFFER_ALIGNMENT``.
+
+    Attributes:
+        nbytes: Size of the buffer so far.
+    """
+
+    nbytes: int = 0
+
+    def add(self, nbytes: int) -> int:
+        """Return the offset of ``nbytes`` more bytes."""
+        offset = self.nbytes
+        self.nbytes += -(-nbytes // BUFFER_ALIGNMENT) * BUFFER_ALIGNMENT
+        return offset
 
 
 def address(array: Array) -> int:

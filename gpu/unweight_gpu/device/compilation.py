@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from unweight_codecs.errors import ResourceError
 from unweight_gpu.device.cache import cache_folder, replace_file
+from unweight_gpu.device.failures import ON_PROCESSOR
 
 # Products and sums are not fused either, unless a kernel says so.
 OPTIONS: Final = ("-std=c++17", "--fmad=false")
@@ -53,7 +54,7 @@ def _machine_code(source: str, compute_capability: str) -> bytes:
         line = next(iter(str(error).strip().splitlines()), "")[:160]
         raise ResourceError(
             f"the kernels do not compile for compute capability {compute_capability}: {line}",
-            hint="try --device cpu",
+            hint=ON_PROCESSOR,
         ) from error
     return bytes(code)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_gpu.device.compilation import compiled
 from unweight_gpu.device.failures import device_errors
 from unweight_gpu.device.interface import Array, Function, Handle, Module, Queue
@@ -44,6 +44,13 @@ class CudaDevice:
         self.number = number
         self._cupy, self._cupyx = cupy, cupyx
         self._device = cupy.cuda.Device(number)
+
+    @property
+    def description(self) -> str:
+        """The names of the device and of its driver, for which measurements are valid."""
+        runtime = self._cupy.cuda.runtime
+        name = runtime.getDeviceProperties(self.number)["name"].decode()
+        return f"{name}, driver {runtime.driverGetVersion()}"
 
     @contextmanager
     def _current(self) -> Iterator[None]:

@@ -2,8 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
-from unweight_codecs.errors import ResourceError
+from unweight_codecs.errors import Parameter, Phrase, ResourceError
+
+ON_PROCESSOR: Final = Phrase("try ", Parameter("device", "cpu"))
 
 
 @contextmanager
@@ -14,12 +17,10 @@ def device_errors() -> Iterator[None]:
     except MemoryError as error:  # CuPy's OutOfMemoryError is one
         raise ResourceError(
             f"the device has too little memory: {line_of(error)}",
-            hint="--device cpu needs none of it",
+            hint=Phrase(Parameter("device", "cpu"), " needs none of it"),
         ) from error
     except (RuntimeError, OSError, ImportError) as error:  # of the runtime, the driver, NVRTC
-        raise ResourceError(
-            f"the device fails: {line_of(error)}", hint="try --device cpu"
-        ) from error
+        raise ResourceError(f"the device fails: {line_of(error)}", hint=ON_PROCESSOR) from error
 
 
 def line_of(error: BaseException) -> str:

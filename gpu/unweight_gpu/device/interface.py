@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from numpy.typing import DTypeLike, NDArray
 
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 
 Handle = Any  # an object of CuPy, which has no types
 Array = Handle  # an array on a device; slices of it are arrays too

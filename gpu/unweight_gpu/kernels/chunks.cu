@@ -30,7 +30,7 @@ struct Chunk {
 /* What the chunks of a tensor have in common. Offsets are of the buffer of parameters. */
 struct Tensor {
     u64 words, columns;
-    u64 row_scales, column_scales, class_of_sum; /* a u8 each */
+    u64 row_scales, column_scales, context_of_sum; /* a u8 each */
     u64 level_table;                             /* i32 each */
     u64 weights, left, right;                    /* of low-rank factors, as arrays of `LowRank` */
     u64 sm, nibbles, row_ptr, escapes;           /* of a palette, in the buffer of results */

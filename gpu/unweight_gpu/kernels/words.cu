@@ -9,7 +9,7 @@ __device__ __forceinline__ u32 bytes_from(u32 four, u32 limit)
 
 /* The class of each of four neighbouring words, a byte each, by row and column of the first. */
 struct Classifier {
-    const u8 *row_scales, *column_scales, *class_of_sum;
+    const u8 *row_scales, *column_scales, *context_of_sum;
     u64 row, column, columns, rows;
 
     /* Begins at the first word of this lane; false if scales lie outside of their buffer. */
@@ -19,11 +19,11 @@ struct Classifier {
         columns = tensor.columns;
         rows = columns ? tensor.words / columns : 0;
         if (!rows || !inside(tensor.row_scales, rows, total) || !inside(tensor.column_scales, columns, total) ||
-            !inside(tensor.class_of_sum, 511, total))
+            !inside(tensor.context_of_sum, 511, total))
             return false;
         row_scales = buffers.parameters + tensor.row_scales;
         column_scales = buffers.parameters + tensor.column_scales;
-        class_of_sum = buffers.parameters + tensor.class_of_sum;
+        context_of_sum = buffers.parameters + tensor.context_of_sum;
         row = first / columns;
         column = first % columns;
         return true;
@@ -34,7 +34,7 @@ struct Classifier {
         u32 found = 0;
         u64 r = row, c = column;
         for (u32 i = 0; i < 4 && r < rows; i++) {
-            found |= (u32)class_of_sum[row_scales[r] + column_scales[c]] << 8 * i;
+            found |= (u32)context_of_sum[row_scales[r] + column_scales[c]] << 8 * i;
             if (++c == columns) {
                 c = 0;
                 r++;

@@ -11,10 +11,10 @@ from unweight_gpu.device.buffers import require_buffer
 from unweight_gpu.device.interface import Array, Device
 from unweight_gpu.palette.format import (
     EXPONENTS,
-    MOST_ESCAPES,
+    MAX_ESCAPES,
     Layout,
     Palette,
-    Refused,
+    Refusal,
     best_base,
     check_base,
     refusal,
@@ -41,14 +41,14 @@ class PaletteCodec:
         self._verifier = Verifier(device)
 
     def encode(
-        self, words: Array, base: int | None = None, most_escapes: float = MOST_ESCAPES
-    ) -> Palette | Refused:
+        self, words: Array, base: int | None = None, max_escapes: float = MAX_ESCAPES
+    ) -> Palette | Refusal:
         """Return the palette of BF16 words, or why there is none.
 
         Args:
             words: u16 [rows, cols] on the device.
             base: First exponent of the window; that of the window with the most weights if None.
-            most_escapes: The largest share of weights outside of it.
+            max_escapes: The largest share of weights outside of it.
 
         Raises:
             UsageError: The array is of another type or shape, empty, not contiguous or not aligned
@@ -72,7 +72,7 @@ class PaletteCodec:
         )
         sums = np.concatenate([[0], np.cumsum(device.to_host(counts), dtype=np.int64)])
         number = int(sums[-1])
-        if refused := refusal(layout, number, most_escapes):
+        if refused := refusal(layout, number, max_escapes):
             return refused
         row_ptr = device.array(sums.astype(np.uint32))
         escapes = device.empty(*layout.arrays(number)["escapes"])

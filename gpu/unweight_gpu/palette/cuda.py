@@ -1,27 +1,16 @@
-"""What the palette needs of CUDA beyond kernels: cuBLAS, events, and the name of the device."""
+"""Palettes on a CUDA device: products through cuBLAS, and backends with what was measured there."""
 
-import time
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
-from unweight_gpu import kernels
 from unweight_gpu.device.cupy_device import CudaDevice
 from unweight_gpu.device.interface import Array
-from unweight_gpu.device.timing import Run
+from unweight_gpu.device.timing import EventTimer
 from unweight_gpu.palette.linear import LinearBackend
-from unweight_gpu.palette.tuning import (
-    MeasuredChooser,
-    Measurements,
-    Report,
-    cache_file,
-    tune,
-)
-
-_REPEATS: Final = 7
-_MOST_QUEUED: Final = 64  # runs between two events; a device queues about a thousand launches
-_SLACK: Final = 4  # how much longer the device is kept busy than the host needs to queue up runs
+from unweight_gpu.palette.measurements import MeasuredChooser, Measurements, cache_file
+from unweight_gpu.palette.tuning import TuningReport, tune
 
 
 class CudaBlas:
@@ -67,67 +56,15 @@ class CudaBlas:
             )
 
 
-class EventTimer:
-    """Times work by CUDA events.
-
-    A run may take the host longer to start than the device to do. So the device idles first, in a
-    kernel, until all runs are queued, and then does them one right after the other.
-    """
-
-    def __init__(self, device: CudaDevice) -> None:
-        import cupy
-
-        self._cupy: Any = cupy
-        self._device: Any = cupy.cuda.Device(device.number)
-        self._idle = device.load(kernels.source("idle")).get_function("idle")
-
-    def samples(self, runs: Sequence[Run]) -> list[float]:
-        """Return the time of a run, several times: each is the mean of a queue of them.
-
-        The first pass over the runs warms up and is not counted.
-        """
-        queued = [runs[i % len(runs)] for i in range(max(len(runs), _MOST_QUEUED))]
-        with self._device:
-            for run in runs:
-                run()
-            self._device.synchronize()
-            begin = time.perf_counter()
-            for run in queued:
-                run()
-            microseconds = int((time.perf_counter() - begin) * 1e6 * _SLACK)
-            self._device.synchronize()
-            return [self._once(queued, microseconds) for _ in range(_REPEATS)]
-
-    def _once(self, queued: Sequence[Run], microseconds: int) -> float:
-        start, stop = self._cupy.cuda.Event(), self._cupy.cuda.Event()
-        self._idle((1,), (1,), (np.uint32(microseconds),))
-        start.record()
-        for run in queued:
-            run()
-        stop.record()
-        stop.synchronize()
-        milliseconds: float = self._cupy.cuda.get_elapsed_time(start, stop)
-        return milliseconds / 1e3 / len(queued)
-
-
-def name_of(device: CudaDevice) -> str:
-    """Return the name of a device and of its driver, which measurements are valid for."""
-    import cupy
-
-    properties = cupy.cuda.runtime.getDeviceProperties(device.number)
-    driver = cupy.cuda.runtime.driverGetVersion()
-    return f"{properties['name'].decode()}, driver {driver}"
-
-
 def linear_backend(device: CudaDevice) -> LinearBackend:
     """Return what layers on a device multiply with, chosen by what this user has measured."""
-    chooser = MeasuredChooser(name_of(device), Measurements.load(cache_file()))
+    chooser = MeasuredChooser(device.description, Measurements.load(cache_file()))
     return LinearBackend(device, CudaBlas(device), chooser)
 
 
 def tune_on(
     shapes: Iterable[tuple[int, int]], batches: Iterable[int], device: CudaDevice
-) -> Report:
+) -> TuningReport:
     """Measure the strategies on a device and keep the results for this user; see ``tune``."""
     backend = LinearBackend(device, CudaBlas(device))
-    return tune(shapes, batches, backend, EventTimer(device), name_of(device), cache_file())
+    return tune(shapes, batches, backend, EventTimer(device), device.description, cache_file())

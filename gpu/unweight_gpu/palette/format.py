@@ -21,6 +21,7 @@ kernels need no test for it: they add what the list says. The places of columns 
 hold +0.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -32,10 +33,10 @@ from unweight_gpu.device.interface import Array
 
 ROW_WORDS: Final = 16
 WINDOW: Final = 15
-SMALLEST_BASE: Final = 1  # exponent 0 is that of zero
-LARGEST_BASE: Final = 240  # exponent 255 is that of infinity
-MOST_COLUMNS: Final = 1 << 16  # a column of an escape has 16 bits
-MOST_ESCAPES: Final = 0.02  # of all weights; see ``Refused``
+MIN_BASE: Final = 1  # exponent 0 is that of zero
+MAX_BASE: Final = 240  # exponent 255 is that of infinity
+MAX_COLUMNS: Final = 1 << 16  # a column of an escape has 16 bits
+MAX_ESCAPES: Final = 0.02  # of all weights; see ``Refusal``
 EXPONENTS: Final = 256
 
 
@@ -56,12 +57,12 @@ class Layout:
 
     @property
     def stride(self) -> int:
-        """Places that a row takes in the planes."""
+        """BufferPlan that a row takes in the planes."""
         return -(-self.cols // ROW_WORDS) * ROW_WORDS
 
     @property
     def places(self) -> int:
-        """Places of the planes."""
+        """BufferPlan of the planes."""
         return self.rows * self.stride
 
     def arrays(self, escapes: int) -> dict[str, tuple[int, np.dtype[Any]]]:
@@ -112,7 +113,32 @@ class Palette:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class PaletteOffsets:
+    """Where the arrays of a palette lie in a larger buffer.
+
+    Attributes:
+        layout: The extent of the matrix.
+        base: First exponent of the window.
+        escapes: Number of escapes.
+        arrays: Offset in bytes of every array, by name.
+    """
+
+    layout: Layout
+    base: int
+    escapes: int
+    arrays: Mapping[str, int]
+
+    def palette(self, buffer: Array) -> Palette:
+        """Return the palette in a buffer of bytes; its arrays are views of it."""
+        views = {}
+        for name, (size, dtype) in self.layout.arrays(self.escapes).items():
+            offset = self.arrays[name]
+            views[name] = buffer[offset : offset + size * dtype.itemsize].view(dtype)
+        return Palette(self.layout, self.base, **views)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
     """Why a matrix is better kept in BF16.
 
     Memory alone would allow escapes for an eighth of the weights. But each costs a kernel two
@@ -123,15 +149,15 @@ class Refused:
     reason: str
 
 
-def refusal(layout: Layout, escapes: int, most_escapes: float = MOST_ESCAPES) -> Refused | None:
+def refusal(layout: Layout, escapes: int, max_escapes: float = MAX_ESCAPES) -> Refusal | None:
     """Return why a matrix with so many escapes is refused, or None."""
-    if layout.cols > MOST_COLUMNS:
-        return Refused(f"{layout.cols} columns; a palette has at most {MOST_COLUMNS}")
+    if layout.cols > MAX_COLUMNS:
+        return Refusal(f"{layout.cols} columns; a palette has at most {MAX_COLUMNS}")
     share = escapes / (layout.rows * layout.cols)
-    if share > most_escapes:
-        return Refused(
+    if share > max_escapes:
+        return Refusal(
             f"{share:.1%} of the weights lie outside the window of {WINDOW} exponents; "
-            f"at most {most_escapes:.0%} may"
+            f"at most {max_escapes:.0%} may"
         )
     return None
 
@@ -142,12 +168,12 @@ def best_base(exponents: NDArray[np.integer]) -> int:
     ``exponents`` counts the values of the exponent field, 256 numbers.
     """
     sums = np.concatenate([[0], np.cumsum(exponents, dtype=np.int64)])
-    first = np.arange(SMALLEST_BASE, LARGEST_BASE + 1)
+    first = np.arange(MIN_BASE, MAX_BASE + 1)
     return int(first[np.argmax(sums[first + WINDOW] - sums[first])])
 
 
 def check_base(base: int) -> None:
     """Raise UsageError unless a palette can have this base."""
-    if not SMALLEST_BASE <= base <= LARGEST_BASE:
-        exponents = f"{SMALLEST_BASE} to {LARGEST_BASE}"
+    if not MIN_BASE <= base <= MAX_BASE:
+        exponents = f"{MIN_BASE} to {MAX_BASE}"
         raise UsageError(f"no palette begins at exponent {base}, only at {exponents}")

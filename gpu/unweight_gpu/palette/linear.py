@@ -8,7 +8,7 @@ import numpy as np
 from unweight_codecs.errors import UsageError
 from unweight_gpu.device.interface import Array, Device
 from unweight_gpu.palette.codec import PaletteCodec, require_words
-from unweight_gpu.palette.format import Layout, Palette, Refused
+from unweight_gpu.palette.format import Layout, Palette, Refusal
 from unweight_gpu.palette.product import PaletteProduct, require_activations, result_array
 from unweight_gpu.palette.strategy import Strategy, default, usable
 
@@ -59,7 +59,7 @@ class LinearBackend:
         """
         layout = require_words(words)
         found = self.codec.encode(words, base)
-        if isinstance(found, Refused):
+        if isinstance(found, Refusal):
             return PaletteLinear(self, layout, words=words, reason=found.reason)
         return PaletteLinear(self, layout, found, words if keep_words else None)
 

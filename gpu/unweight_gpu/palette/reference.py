@@ -6,11 +6,11 @@ from numpy.typing import NDArray
 from unweight_codecs.errors import IntegrityError
 from unweight_gpu.palette.format import (
     EXPONENTS,
-    MOST_ESCAPES,
+    MAX_ESCAPES,
     WINDOW,
     Layout,
     Palette,
-    Refused,
+    Refusal,
     best_base,
     check_base,
     refusal,
@@ -27,8 +27,8 @@ def exponents_of(words: Words) -> NDArray[np.int64]:
 
 
 def encode(
-    words: Words, base: int | None = None, most_escapes: float = MOST_ESCAPES
-) -> Palette | Refused:
+    words: Words, base: int | None = None, max_escapes: float = MAX_ESCAPES
+) -> Palette | Refusal:
     """Return the palette of BF16 words [rows, cols], or why there is none.
 
     Without a base, the window with the most weights is taken. Raises UsageError for an empty
@@ -41,7 +41,7 @@ def encode(
     relative = exponents_of(words) - base + 1
     in_window = (relative >= 1) & (relative <= WINDOW)
     is_escape = ~in_window & (words & 0x7FFF != 0)
-    if refused := refusal(layout, int(is_escape.sum()), most_escapes):
+    if refused := refusal(layout, int(is_escape.sum()), max_escapes):
         return refused
     sm = np.zeros((layout.rows, layout.stride), np.uint8)
     nibbles = np.zeros((layout.rows, layout.stride), np.uint32)

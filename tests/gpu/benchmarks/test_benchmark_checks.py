@@ -14,7 +14,7 @@ from tests.gpu.support.benchmarking import TINY
 from tests.gpu.support.devices import Device
 from tests.gpu.support.streaming import Streaming
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_gpu.device.interface import Array, StreamingDevice
 
 LARGE = 8000  # bytes: more than what describes a batch, less than what is decoded

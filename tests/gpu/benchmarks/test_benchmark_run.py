@@ -26,7 +26,6 @@ def simulated(device: Device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     plan = partial(gpu.Plan, SHAPES, ("a",), 1, (("default", 17),), False)
     stand_ins: dict[str, object] = {
         "_opened": lambda number: Streaming(device),
-        "name_of": lambda opened: "the simulator",
         "EventTimer": lambda opened: FakeTimer(),
         "device_copy": lambda opened, timer: COPY,
         "peers": lambda opened, note: [],

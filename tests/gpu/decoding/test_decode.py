@@ -14,7 +14,7 @@ from unweight_codecs.bounded.error_bound import ErrorBound
 from unweight_codecs.bounded.float_words import FLOATS, words_of_values
 from unweight_codecs.bounded.level_grid import LevelGrid
 from unweight_codecs.bounded.tile_svd import TileSvd
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.payload.pack import Pack
 from unweight_codecs.pipeline import pipeline_of
 from unweight_codecs.presets import BOUNDED, PRESETS
@@ -50,7 +50,7 @@ def test_every_dtype_and_preset(seeded: Seeded, dtype: str, preset: str) -> None
 def test_every_m_and_k(device: Device, top_bits: int, classes: int, seed: int) -> None:
     data = weights("BF16", (128, 160), spread=4)
     coded = code(lossless(top_bits, classes), TensorSpec("t", "BF16", (128, 160)), data)
-    assert (coded.model.classes is not None) == (classes > 1)
+    assert (coded.model.context_map is not None) == (classes > 1)
     assert coded.model.top_bits == top_bits
     assert_exact(Seeded(device, seed), coded, data)
 

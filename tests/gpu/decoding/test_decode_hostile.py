@@ -15,14 +15,14 @@ from tests.gpu.support.devices import Device
 from tests.gpu.support.matrices import SHAPE, weights
 from tests.gpu.support.seeded import Seeded
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.payload.directory import chunk_lengths
 from unweight_codecs.pipeline import Pipeline
 from unweight_codecs.presets import BOUNDED, PRESETS
 from unweight_codecs.span import Span
 from unweight_codecs.tensor_spec import TensorSpec
 from unweight_gpu.decoding.batch import Batch
-from unweight_gpu.decoding.chunk_records import CHUNK, PACKED, STREAM
+from unweight_gpu.decoding.records import CHUNK, PACKED, STREAM
 
 PIPELINES = {
     "words": (lossless(1), "BF16", 0.0),
@@ -127,9 +127,9 @@ def test_a_table_that_does_not_sum_up_is_refused(seeded: Seeded, coded: Coded) -
 
 def decode_batch(coded: Coded) -> Batch:
     from unweight_gpu.decoding.batch import BatchBuilder
-    from unweight_gpu.decoding.tensor_records import Places
+    from unweight_gpu.device.buffers import BufferPlan
 
-    builder, places = BatchBuilder(), Places()
+    builder, places = BatchBuilder(), BufferPlan()
     for span in coded.spans:
         builder.add(span, coded.model, places.add(span.coded.size))
     return builder.build()

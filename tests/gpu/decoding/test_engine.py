@@ -1,7 +1,6 @@
 """Whole files through an engine on a device: what ``--device`` runs, but for CuPy."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,23 +13,15 @@ from unweight.operations.compress import CompressOptions, compress
 from unweight.operations.decompress import decompress
 from unweight.operations.progress import NoProgress
 from unweight.operations.verify import verify
-from unweight_codecs import registry
-from unweight_codecs.accelerators import CodedSpan, Engine, choice, decode_on_host
+from unweight_codecs.accelerators import CodedSpan, Engine, choice, decode_on_host, registry
 from unweight_codecs.errors import IntegrityError, QualityGateError, ResourceError, UsageError
-from unweight_codecs.exact.bit_exact import BitExact
-from unweight_codecs.exact.exponent_window import ExponentWindow
-from unweight_codecs.exact.histogram_grid import HistogramGrid
-from unweight_codecs.exact.scale_classes import ScaleClasses
-from unweight_codecs.payload.pack import Pack
-from unweight_codecs.pipeline import pipeline_of
-from unweight_codecs.presets import PRESETS
 from unweight_gpu.checking.comparison import Verifier
-from unweight_gpu.decoding.batch import span_obstacle
 from unweight_gpu.decoding.engine import CudaEngine
 from unweight_gpu.device.interface import StreamingDevice
 
 ROOT = Path(__file__).parents[3]
-FIXTURES = ROOT / "fixtures"
+GOLDEN_1_0 = ROOT / "fixtures" / "golden" / "1.0"
+LOSSLESS, BOUNDED = GOLDEN_1_0 / "lossless", GOLDEN_1_0 / "bounded"
 QUIET = NoProgress()
 SMALL_BATCH = 1 << 14  # bytes: a file takes many
 
@@ -58,15 +49,11 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Register:
     return replace
 
 
-GOLDEN = sorted(
-    [*FIXTURES.glob("golden/*.unweight.*"), *FIXTURES.glob("golden_bounded/*.unweight.*")]
-)
+GOLDEN = sorted(GOLDEN_1_0.glob("*/*.unweight.*"))
 
 
 def original_of(coded: Path) -> Path:
     """Return the file that a golden file was made from."""
-    if coded.parent.name == "golden_bounded":
-        return coded.parent / "model.safetensors"
     name, _, rest = coded.name.split(".", 2)
     return coded.parent / f"{name}.{rest.split('.')[-1]}"
 
@@ -91,7 +78,7 @@ def test_a_device_takes_the_chunks_that_it_can(register: Register, device: Devic
     streaming = Streaming(device)
     register(streaming)
     verify(
-        FIXTURES / "golden" / "floats16.default.unweight.safetensors",
+        LOSSLESS / "floats16.default.unweight.safetensors",
         None,
         threads=1,
         progress=QUIET,
@@ -108,7 +95,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def compressed(folder: Path, epsilon: float) -> Path:
-    source, target = FIXTURES / "golden" / "floats16.safetensors", folder / "m.safetensors"
+    source, target = LOSSLESS / "floats16.safetensors", folder / "m.safetensors"
     options = CompressOptions(epsilon=epsilon) if epsilon else CompressOptions()
     compress(source, target, options, QUIET)
     return target
@@ -136,7 +123,7 @@ def test_a_difference_is_found_where_it_is(
 ) -> None:
     register(streaming)
     other = tmp_path / "other.safetensors"
-    data = bytearray((FIXTURES / "golden" / "floats16.safetensors").read_bytes())
+    data = bytearray((LOSSLESS / "floats16.safetensors").read_bytes())
     data[len(data) // 2] ^= 4
     other.write_bytes(data)
     messages = []
@@ -150,8 +137,8 @@ def test_a_difference_is_found_where_it_is(
 
 def test_an_error_is_measured(streaming: StreamingDevice, register: Register) -> None:
     register(streaming)
-    model = FIXTURES / "golden_bounded" / "default.unweight.safetensors"
-    original = FIXTURES / "golden_bounded" / "model.safetensors"
+    model = BOUNDED / "model.default.unweight.safetensors"
+    original = BOUNDED / "model.safetensors"
     reports = [
         verify(model, original, threads=1, progress=QUIET, device=device)
         for device in ("cuda", "cpu")
@@ -166,8 +153,8 @@ def test_a_large_error_is_refused(
     streaming: StreamingDevice, register: Register, tmp_path: Path
 ) -> None:
     register(streaming)
-    model = FIXTURES / "golden_bounded" / "default.unweight.safetensors"
-    original = FIXTURES / "golden_bounded" / "model.safetensors"
+    model = BOUNDED / "model.default.unweight.safetensors"
+    original = BOUNDED / "model.safetensors"
     other = tmp_path / "other.safetensors"
     data = bytearray(original.read_bytes())
     half = len(data) // 2
@@ -194,7 +181,7 @@ def test_a_piece_lasts_until_the_next_is_asked_for(streaming: StreamingDevice, m
                 assert np.array_equal(piece.words, expected)
                 assert piece.first_difference(expected) is None
                 number += 1
-    assert number == 4  # twice as many as there are slots
+    assert number == 4  # twice as many as there are staging buffers
 
 
 # ---- Choosing a device
@@ -206,7 +193,7 @@ def test_a_device_that_fails_is_not_tried_again(
 ) -> None:
     if device.name == "cupy":
         pytest.skip("only the simulator fails on purpose")
-    coded = FIXTURES / "golden" / "floats16.default.unweight.safetensors"
+    coded = LOSSLESS / "floats16.default.unweight.safetensors"
     notes = list[str]()
     streaming = Streaming(device, fails_at=fails_at)
     register(streaming)
@@ -220,7 +207,7 @@ def test_a_device_that_fails_is_not_tried_again(
         device="auto",
         note=notes.append,
     )
-    assert restored.read_bytes() == (FIXTURES / "golden" / "floats16.safetensors").read_bytes()
+    assert restored.read_bytes() == (LOSSLESS / "floats16.safetensors").read_bytes()
     assert notes == ["decoding on the processor: the device has too little memory"]
     assert report.device == "cuda:0, then cpu"
     assert len(streaming.uploads) == fails_at[0]
@@ -241,7 +228,7 @@ def test_a_device_that_fails_at_comparing(
     monkeypatch.setattr(Verifier, "first_difference", fails)
     register(Streaming(device))
     notes = list[str]()
-    original = FIXTURES / "golden" / "floats16.safetensors"
+    original = LOSSLESS / "floats16.safetensors"
     report = verify(model, original, threads=1, progress=QUIET, device="auto", note=notes.append)
     assert notes == ["decoding on the processor: the device has too little memory"]
     assert report.device == "cuda:0, then cpu"
@@ -273,21 +260,6 @@ def test_auto_without_any_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "accelerator_names", lambda: ())
     choice.open_engine("auto", 1, notes.append)
     assert notes == ["decoding on the processor: no accelerator is installed"]
-
-
-def test_stages_of_plugins_are_left_to_the_processor(register: Register, device: Device) -> None:
-    class Vendor(ScaleClasses):
-        name = "vendor.tile_svd"
-
-    stages = (ExponentWindow(), HistogramGrid(), Vendor(), BitExact(), Pack())
-    assert not pipeline_of("p", stages).is_built_in
-    assert PRESETS["max"].is_built_in
-    with ArchiveReader(FIXTURES / "golden" / "floats16.default.unweight.safetensors") as archive:
-        source, here = archive.tensors()[0]
-        (span, *_) = archive.spans(archive.head(source, here))
-    assert span.is_built_in
-    assert span_obstacle(span) == ""
-    assert span_obstacle(replace(span, is_built_in=False)) == "a stage of a plugin"
 
 
 def test_auto_survives_a_device_that_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:

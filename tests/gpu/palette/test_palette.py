@@ -11,7 +11,7 @@ from unweight_codecs.errors import IntegrityError, UsageError
 from unweight_gpu.device.interface import Array
 from unweight_gpu.palette import reference
 from unweight_gpu.palette.codec import STATUSES, PaletteCodec
-from unweight_gpu.palette.format import Layout, Palette, Refused, best_base
+from unweight_gpu.palette.format import Layout, Palette, Refusal, best_base
 
 Words = NDArray[np.uint16]
 SHAPES = [(1, 1), (1, 16), (3, 17), (5, 33), (2, 8), (9, 24), (4, 1000), (2, 1032), (3, 2049)]
@@ -80,10 +80,10 @@ def test_what_does_not_pay_is_refused() -> None:
     assert isinstance(reference.encode(words), Palette)
     words[0, 20] = 0x7F80
     refused = reference.encode(words)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, Refusal)
     assert refused.reason.startswith("2.0% of the weights")
     refused = reference.encode(np.zeros((1, 70000), np.uint16))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, Refusal)
     assert "65536" in refused.reason
     for shape in ((0, 5), (5, 0)):
         with pytest.raises(UsageError, match="no palette"):
@@ -102,7 +102,7 @@ def test_kernels_agree_with_the_reference(
 ) -> None:
     words = mixed(*shape, seed=seeded.seed)
     expected = encoded(words)
-    palette = codec.encode(seeded.array(words), most_escapes=1)
+    palette = codec.encode(seeded.array(words), max_escapes=1)
     assert isinstance(palette, Palette)
     assert palette.base == expected.base
     for name in ARRAYS:
@@ -117,7 +117,7 @@ def test_kernels_keep_every_pattern(
     seeded: Seeded, codec: PaletteCodec, base: int, cols: int
 ) -> None:
     words = np.resize(np.arange(1 << 16, dtype=np.uint16), (-(-(1 << 16) // cols), cols))
-    palette = codec.encode(seeded.array(words), base, most_escapes=1)
+    palette = codec.encode(seeded.array(words), base, max_escapes=1)
     assert isinstance(palette, Palette)
     assert np.array_equal(seeded.to_host(palette.escapes), encoded(words, base).escapes)
     assert np.array_equal(seeded.to_host(codec.expand(palette)), words)
@@ -127,10 +127,10 @@ def test_kernels_refuse_what_does_not_pay(seeded: Seeded, codec: PaletteCodec) -
     words = gaussian(10, 1000)
     words[:, :30] = 0x7F80
     refused = codec.encode(seeded.array(words))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, Refusal)
     assert refused.reason.startswith("3.0%")
     wide = codec.encode(seeded.array(np.zeros((1, 65537), np.uint16)))
-    assert isinstance(wide, Refused)
+    assert isinstance(wide, Refusal)
 
 
 def test_arguments_are_checked(seeded: Seeded, codec: PaletteCodec) -> None:

@@ -14,18 +14,18 @@ from tests.gpu.support.palette_model import narrowed, widened
 from tests.gpu.support.seeded import Seeded
 from unweight_codecs.errors import UsageError
 from unweight_gpu import kernels
-from unweight_gpu.device.timing import Run
+from unweight_gpu.device.timing import Work
 from unweight_gpu.palette.format import Layout
 from unweight_gpu.palette.linear import LinearBackend, PaletteLinear
-from unweight_gpu.palette.strategy import BUCKETS, Strategy, bucket_of, default, usable
-from unweight_gpu.palette.tuning import (
+from unweight_gpu.palette.measurements import (
     MeasuredChooser,
     Measurements,
     cache_file,
     kernel_hash,
     key_of,
-    tune,
 )
+from unweight_gpu.palette.strategy import BUCKETS, Strategy, bucket_of, default, usable
+from unweight_gpu.palette.tuning import tune
 
 ALL = frozenset(Strategy)
 PALETTE = frozenset({Strategy.FUSED, Strategy.EXPANDED})
@@ -46,7 +46,7 @@ class FakeTimer:
         self.times = list(times)
         self.calls = 0
 
-    def samples(self, runs: Sequence[Run]) -> Sequence[float]:
+    def samples(self, runs: Sequence[Work]) -> Sequence[float]:
         assert len(runs) == 16  # matrices this small stay in a cache, whatever is done
         runs[-1]()
         self.calls += 1
@@ -170,15 +170,17 @@ def test_tuning_measures_once(backend: LinearBackend, tmp_path: Path) -> None:
     shapes = [(8, 64), (16, 32), (8, 64)]
     report = tune(shapes, [1, 3, 4, 20], backend, timer, DEVICE, file)
     assert report.notes == ()
-    lines = [(line.layout.rows, line.batch, line.is_cached) for line in report.lines]
-    assert lines == [(rows, batch, False) for rows in (8, 16) for batch in (1, 4, 32)]
-    assert [len(line.seconds) for line in report.lines] == [3, 3, 2] * 2
-    assert report.lines[0].best is Strategy.FUSED
+    assert report.device == DEVICE
+    assert {(row.rows, row.columns) for row in report.rows} == {(8, 64), (16, 32)}
+    found = [(row.rows, row.batch, row.cached) for row in report.rows]
+    assert found == [(rows, batch, False) for rows in (8, 16) for batch in (1, 4, 32)]
+    assert [len(row.seconds) for row in report.rows] == [3, 3, 2] * 2
+    assert report.rows[0].best == Strategy.FUSED
     assert timer.calls == 16
     again = tune(shapes, [1, 4, 32], backend, timer, DEVICE, file)
     assert timer.calls == 16
-    assert all(line.is_cached for line in again.lines)
-    assert [line.seconds for line in again.lines] == [line.seconds for line in report.lines]
+    assert all(row.cached for row in again.rows)
+    assert [row.seconds for row in again.rows] == [row.seconds for row in report.rows]
     tune([(8, 64)], [1], backend, timer, "another driver", file)
     assert timer.calls == 19
     assert sorted(path.name for path in file.parent.iterdir()) == ["tuning.json"]
@@ -269,7 +271,7 @@ def test_a_cache_that_cannot_be_written_is_a_note(backend: LinearBackend, tmp_pa
     (tmp_path / "file").write_text("in the way")
     target = tmp_path / "file" / "tuning.json"
     report = tune([(8, 64)], [1], backend, FakeTimer([1e-6]), DEVICE, target)
-    assert len(report.lines) == 1
+    assert len(report.rows) == 1
     assert "measurements are not kept" in report.notes[-1]
 
 

@@ -10,7 +10,7 @@ from tests.gpu.support.matrices import ARRAYS, encoded, gaussian, mixed, on_devi
 from tests.gpu.support.palette_model import narrowed, widened
 from tests.gpu.support.seeded import SEEDS, Seeded
 from unweight_codecs.errors import UsageError
-from unweight_gpu.palette.format import LARGEST_BASE, WINDOW, Palette
+from unweight_gpu.palette.format import MAX_BASE, WINDOW, Palette
 from unweight_gpu.palette.product import PaletteProduct
 
 Words = NDArray[np.uint16]
@@ -83,7 +83,7 @@ def test_a_row_is_the_same_in_every_batch(seeded: Seeded, kernels: PaletteProduc
         assert_same(multiply(seeded, kernels, palette, x[:batch]), alone[:batch])
 
 
-@pytest.mark.parametrize("base", [1, 2, 64, 127, 128, 129, 200, LARGEST_BASE])
+@pytest.mark.parametrize("base", [1, 2, 64, 127, 128, 129, 200, MAX_BASE])
 @pytest.mark.parametrize("magnitude", [0, 1, 60, 127, 128, 200, 254])
 def test_scaling_is_exact_at_every_base(
     seeded: Seeded, kernels: PaletteProduct, base: int, magnitude: int

@@ -13,9 +13,10 @@ from tests.gpu.support.seeded import SEEDS, Seeded
 from unweight_codecs.presets import BOUNDED, PRESETS
 from unweight_codecs.span import Span
 from unweight_codecs.tensor_spec import TensorSpec
-from unweight_gpu.decoding.batch import BatchBuilder, palette_obstacle
+from unweight_gpu.decoding.batch import BatchBuilder
 from unweight_gpu.decoding.decoder import Decoder
-from unweight_gpu.decoding.tensor_records import Places
+from unweight_gpu.decoding.obstacles import palette_obstacle
+from unweight_gpu.device.buffers import BufferPlan
 from unweight_gpu.palette import reference
 from unweight_gpu.palette.format import Palette
 
@@ -47,7 +48,7 @@ def transcoded(
     device: Seeded, coded: Coded, damage: dict[str, int] | None = None
 ) -> tuple[Palette, NDArray[np.uint32]]:
     """Return the palette that kernels make, in host memory, and the status of every chunk."""
-    span, inputs, builder = whole(coded), Places(), BatchBuilder()
+    span, inputs, builder = whole(coded), BufferPlan(), BatchBuilder()
     places = builder.add_as_palette(span, coded.model, inputs.add(span.coded.size))
     batch = builder.build()
     if damage:
@@ -55,7 +56,7 @@ def transcoded(
         for name, value in damage.items():
             tensors[name] = value
         batch = replace(batch, tensors=tensors)
-    data = np.concatenate([span.coded, np.zeros(inputs.end - span.coded.size, np.uint8)])
+    data = np.concatenate([span.coded, np.zeros(inputs.nbytes - span.coded.size, np.uint8)])
     out = device.empty(batch.out_bytes, np.uint8)
     status = device.to_host(Decoder(device).launch(batch, device.array(data), out))
     return places.palette(device.to_host(out)), status

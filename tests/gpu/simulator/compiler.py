@@ -11,15 +11,14 @@ import re
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from tests.gpu.simulator.errors import CompileError
+from tests.gpu.simulator.library_cache import kept
 
 _HERE: Final = Path(__file__).resolve().parent
-KEPT_SECONDS: Final = 7 * 24 * 3600
 _HEADERS: Final = sorted(_HERE.glob("*.h"))
 
 # Arithmetic as on a GPU: nothing is fused behind the source's back, integers wrap around. The
@@ -71,21 +70,7 @@ def build(source: str, name: str, options: Sequence[str], cache: Path) -> Path:
     version = _run((compiler, "--version"), "")
     parts = (unit, version, *COMPILE_OPTIONS, *(header.read_text() for header in _HEADERS))
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
-    library = cache / f"{digest}.so"
-    if library.exists():
-        library.touch()
-    else:
-        _forget_unused(cache)
-        _compile(compiler, unit, library)
-    return library
-
-
-def _forget_unused(cache: Path) -> None:
-    """Remove libraries that nobody has asked for in a while: every change of a kernel makes one."""
-    oldest = time.time() - KEPT_SECONDS
-    for library in cache.glob("*.so"):
-        if library.stat().st_mtime < oldest:
-            library.unlink(missing_ok=True)
+    return kept(cache, digest, lambda: _compiled(compiler, unit))
 
 
 def _translation_unit(expanded: str) -> str:
@@ -99,24 +84,15 @@ def _translation_unit(expanded: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _compile(compiler: str, unit: str, library: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-        made = Path(folder, "kernels.o"), Path(folder, "kernels.so")
-        compile_ = (
-            compiler,
-            *COMPILE_OPTIONS,
-            f"-I{_HERE}",
-            "-x",
-            "c++",
-            "-c",
-            "-o",
-            str(made[0]),
-            "-",
-        )
-        _run(compile_, unit)
+def _compiled(compiler: str, unit: str) -> bytes:
+    """Return the shared library of a translation unit."""
+    with tempfile.TemporaryDirectory() as folder:
+        made, library = Path(folder, "kernels.o"), Path(folder, "kernels.so")
+        target = ("-x", "c++", "-c", "-o", str(made), "-")
+        _run((compiler, *COMPILE_OPTIONS, f"-I{_HERE}", *target), unit)
         # Without the checks' options, which would ask for their run-time library.
-        _run((compiler, "-shared", "-o", str(made[1]), str(made[0])), "")
-        made[1].replace(library)
+        _run((compiler, "-shared", "-o", str(library), str(made)), "")
+        return library.read_bytes()
 
 
 def _run(command: Sequence[str], text: str) -> str:

@@ -11,7 +11,7 @@ from unweight_codecs.exact.bit_exact import BitExact
 from unweight_codecs.exact.exponent_window import ExponentWindow
 from unweight_codecs.exact.histogram_grid import HistogramGrid
 from unweight_codecs.exact.scale_classes import ScaleClasses
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.layouts import layout_of
 from unweight_codecs.model import TensorModel
 from unweight_codecs.payload.pack import Pack
@@ -21,7 +21,7 @@ from unweight_codecs.survey import survey
 from unweight_codecs.tensor_spec import TensorSpec
 from unweight_gpu.decoding.batch import Batch, BatchBuilder
 from unweight_gpu.decoding.decoder import Decoder
-from unweight_gpu.decoding.tensor_records import Places
+from unweight_gpu.device.buffers import BufferPlan
 
 SPAN_CHUNKS = 2  # so that tensors of a few chunks have several spans
 
@@ -85,11 +85,11 @@ def decode(
 
     ``change`` may damage the description of the batch, or the coded bytes.
     """
-    places, builder = Places(), BatchBuilder()
+    plan, builder = BufferPlan(), BatchBuilder()
     parts = list[Bytes]()
     for span in coded.spans:
-        builder.add(span, coded.model, places.add(span.coded.size))
-        parts += [span.coded, np.zeros(places.end - sum(map(len, parts)) - span.coded.size, "u1")]
+        builder.add(span, coded.model, plan.add(span.coded.size))
+        parts += [span.coded, np.zeros(plan.nbytes - sum(map(len, parts)) - span.coded.size, "u1")]
     data = np.concatenate(parts)
     batch = change(builder.build(), data)
     out = device.empty(batch.out_bytes, np.uint8)

@@ -1,6 +1,7 @@
 """Where kernels run in tests: the simulator, or a CUDA device through CuPy. Both are used alike."""
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -9,10 +10,18 @@ from numpy.typing import DTypeLike, NDArray
 
 from tests.gpu.simulator import compiler, memory
 from tests.gpu.simulator.module import Limits, Module
+from unweight_gpu.accelerator import CudaAccelerator
 from unweight_gpu.device.compilation import compiled
 
 Handle = Any  # an object of CuPy, which has no types
 Array = Handle  # an array on a device: in the simulator a NumPy array in guarded memory
+
+
+@cache
+def why_no_device() -> str:
+    """Return why tests cannot run on a CUDA device, "" if they can."""
+    usable, detail = CudaAccelerator().probe()
+    return "" if usable else detail
 
 
 class Function(Protocol):

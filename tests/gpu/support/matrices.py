@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from tests.gpu.support.palette_model import narrowed
 from tests.gpu.support.seeded import Seeded
 from unweight_codecs.bounded.float_words import FLOATS, words_of_values
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.tensor_spec import TensorSpec
 from unweight_gpu.device.interface import Array
 from unweight_gpu.palette import reference
@@ -61,7 +61,7 @@ def mixed(rows: int, cols: int, seed: int = 0) -> Words:
 
 def encoded(words: Words, base: int | None = None) -> Palette:
     """Return the palette of words in host memory, whatever it costs."""
-    found = reference.encode(words, base, most_escapes=1)
+    found = reference.encode(words, base, max_escapes=1)
     assert isinstance(found, Palette)
     return found
 

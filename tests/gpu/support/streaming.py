@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.gpu.support.seeded import Seeded
 from unweight_codecs.errors import ResourceError
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_gpu.device.interface import Array, Queue
 
 
@@ -30,6 +30,11 @@ class Streaming(Seeded):
 
     fails_at: tuple[int, ...] = ()
     uploads: list[int] = field(default_factory=list)
+
+    @property
+    def description(self) -> str:
+        """What it is, where a device gives its name."""
+        return "the simulator"
 
     def queue(self) -> Queue:
         """Return a queue."""

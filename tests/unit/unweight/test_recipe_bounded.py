@@ -183,7 +183,7 @@ def test_other_bounds_for_all(epsilon: object) -> None:
         ("tile_svd:rank=1.5", "rank must be"),
         ("tile_svd:tile=-1", "tile must be"),
         ("bound:epsilon=0.1", "no setting 'epsilon'"),
-        ("grid=grid", "cannot have both"),
+        ("grid=histogram_grid", "cannot have both"),
     ],
 )
 def test_settings_that_make_no_sense(tmp_path: Path, setting: str, named: str) -> None:

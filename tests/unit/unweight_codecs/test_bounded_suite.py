@@ -14,7 +14,7 @@ from unweight_codecs.bounded.level_grid import LevelGrid
 from unweight_codecs.errors import IntegrityError, UsageError
 from unweight_codecs.exact.bit_exact import BitExact
 from unweight_codecs.exact.histogram_grid import HistogramGrid
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.pipeline import Pipeline, pipeline_from_dict, pipeline_of
 from unweight_codecs.presets import BOUNDED, PRESETS
 from unweight_codecs.span import Span
@@ -349,19 +349,16 @@ def test_json_round_trip(pipe: Pipeline) -> None:
 
 
 def test_the_check_notices_an_error_above_the_bound() -> None:
-    """What the check compares with is the bound of the model."""
     words, spec = words_of("normal", "BF16"), TensorSpec("t", "BF16", SHAPE)
     pipe = bounded.pipeline()
     model = bounded.model_of(pipe, spec, bounded.encoded(pipe, spec, words, 0.05))
-    model.on_levels.guide.epsilon = 0.001
     span = Span(0, ROWS * COLUMNS, words)
     model.table_of_chunk["symbol"] = np.zeros(model.chunks, np.uint8)
     model.coders["symbol"] = "rans"
     pipe.encode(span, model)
     with pytest.raises(IntegrityError, match=r"words from 0 on do not decode to within 0\.001"):
-        pipe.check(span, model)
-    model.on_levels.guide.epsilon = 0.05
-    pipe.check(span, model)
+        pipe.check(span, model, 0.001)
+    pipe.check(span, model, 0.05)
 
 
 @pytest.mark.parametrize(

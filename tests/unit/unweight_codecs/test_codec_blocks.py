@@ -13,7 +13,7 @@ from unweight_codecs.exact.bit_exact import BitExact
 from unweight_codecs.exact.exponent_window import ExponentWindow
 from unweight_codecs.exact.histogram_grid import HistogramGrid
 from unweight_codecs.exact.scale_classes import ScaleClasses
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.kernels.reference import ReferenceKernels
 from unweight_codecs.layouts.contexts import CONTEXTS, PREDICTED
 from unweight_codecs.model import TensorModel

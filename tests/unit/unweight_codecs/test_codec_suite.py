@@ -14,7 +14,7 @@ from unweight_codecs.exact.bit_exact import BitExact
 from unweight_codecs.exact.exponent_window import ExponentWindow
 from unweight_codecs.exact.histogram_grid import HistogramGrid
 from unweight_codecs.exact.scale_classes import ScaleClasses
-from unweight_codecs.kernels.base import SAMPLED_BLOCKS, Bytes
+from unweight_codecs.kernels.operands import SAMPLING_STRIDE, Bytes
 from unweight_codecs.payload import head as payload_head
 from unweight_codecs.payload.pack import Pack
 from unweight_codecs.pipeline import Pipeline, pipeline_from_dict, pipeline_of
@@ -132,8 +132,8 @@ def unlike_its_samples(dtype: str) -> Bytes:
     """
     if dtype in BLOCK_DTYPES:
         blocks = np.zeros((400, BLOCK_DTYPES[dtype].block_bytes), np.uint8)
-        blocks[1::SAMPLED_BLOCKS] = np.random.default_rng(4).integers(
-            0, 256, blocks[1::SAMPLED_BLOCKS].shape, np.uint8
+        blocks[1::SAMPLING_STRIDE] = np.random.default_rng(4).integers(
+            0, 256, blocks[1::SAMPLING_STRIDE].shape, np.uint8
         )
         return blocks.reshape(-1)
     count = 1 << 16 if DTYPES[dtype].exponent_bits else 1 << 13  # only floats are sampled

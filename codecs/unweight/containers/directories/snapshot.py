@@ -10,10 +10,10 @@ from typing import Final
 from unweight.containers.directories.boundary import Boundary
 from unweight.containers.directories.gguf_splits import check_splits
 from unweight.containers.directories.shard_index import check_shard, read_shard_index
+from unweight.containers.registry import model_suffixes
 from unweight_codecs.errors import FormatError, ResourceError, quoted
 
 SHARD_SUFFIX: Final = ".safetensors"
-MODEL_SUFFIXES: Final = (SHARD_SUFFIX, ".gguf")
 INDEX_SUFFIX: Final = ".safetensors.index.json"
 UNMANAGED: Final = frozenset({".git"})  # names of folders that are no part of any model
 MAX_ENTRIES: Final = 100_000  # links to directories can multiply a small tree without end
@@ -64,7 +64,7 @@ def open_snapshot(path: Path) -> Snapshot:
     if not snapshot.models:
         raise FormatError(
             f"{path}: no model found",
-            hint=f"looked for {' and '.join(f'*{suffix}' for suffix in MODEL_SUFFIXES)} files, "
+            hint=f"looked for {' and '.join(f'*{suffix}' for suffix in model_suffixes())} files, "
             "hidden ones excepted",
         )
     for index in indexes:
@@ -154,8 +154,8 @@ def _is_hidden(file: PurePosixPath) -> bool:
     return any(part.startswith(".") for part in file.parts)
 
 
-def _is_model(file: PurePosixPath, suffix: str | tuple[str, ...] = MODEL_SUFFIXES) -> bool:
-    return file.name.lower().endswith(suffix) and not _is_hidden(file)
+def _is_model(file: PurePosixPath, suffix: str | tuple[str, ...] = ()) -> bool:
+    return file.name.lower().endswith(suffix or model_suffixes()) and not _is_hidden(file)
 
 
 def _is_index(file: PurePosixPath) -> bool:

@@ -20,6 +20,7 @@ from unweight.containers.gguf.values import (
 from unweight_codecs.errors import FormatError, quoted
 
 MAGIC: Final = b"GGUF"
+TITLE: Final = "GGUF"
 VERSIONS: Final = (2, 3)  # the same layout; 3 came with the big-endian variant
 MAX_DIMENSIONS: Final = 4
 ALIGNMENT_KEY: Final = b"general.alignment"
@@ -108,7 +109,7 @@ def walk_header(cursor: Cursor) -> GgufHeader:
 def _read_version(cursor: Cursor) -> int:
     start = cursor.skip(len(MAGIC))
     if cursor.data[start : start + len(MAGIC)] != MAGIC:
-        raise foreign_file(bytes(cursor.data[:64]))
+        raise foreign_file(bytes(cursor.data[:64]), [TITLE])
     version = cursor.u32()
     if version in VERSIONS:
         return version

@@ -8,6 +8,7 @@ from unweight.containers.gguf.cursor import Cursor
 from unweight.containers.gguf.ggml_types import ggml_type
 from unweight.containers.gguf.header import (
     MAGIC,
+    TITLE,
     GgufHeader,
     TensorInfo,
     parse_header,
@@ -21,6 +22,11 @@ from unweight_codecs.tensor_spec import TensorSpec
 MAX_TEXT_BYTES: Final = 4096  # of a metadata value; what is longer is a chat template or a licence
 
 
+def starts_like_gguf(head: bytes) -> bool:
+    """Tell whether ``head``, the first bytes of a file, begins with the magic."""
+    return head.startswith(MAGIC)
+
+
 def read_index(source: FileSource) -> ContainerIndex:
     """Read and check everything but the tensor data of a GGUF file.
 
@@ -29,8 +35,8 @@ def read_index(source: FileSource) -> ContainerIndex:
     """
     try:
         head = source.read_at(0, min(source.size, HEAD_BYTES))
-        if not head.startswith(MAGIC):
-            raise foreign_file(head)
+        if not starts_like_gguf(head):
+            raise foreign_file(head, [TITLE])
         cursor = Cursor(source.read_at, source.size)
         parsed = walk_header(cursor)
         length = min(parsed.data_start, source.size)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from unweight.evaluation.compare.comparison_report import ComparisonReport, Row
+from unweight.evaluation.compare.comparison_report import ComparisonReport, ComparisonRow
 from unweight.evaluation.compare.method_bench import Bench, NumberedRows, Subject
 from unweight.evaluation.compare.methods import METHODS
 from unweight.evaluation.extra import require_extra, require_packages
@@ -29,7 +29,7 @@ from unweight.evaluation.model.checkpoint import (
     open_weights,
 )
 from unweight.evaluation.model.language_model import (
-    AUTO,
+    BEST_DEVICE,
     choose_device,
     limit_threads,
     load,
@@ -41,7 +41,7 @@ from unweight.evaluation.model.tokenizer import load_tokenizer
 from unweight.evaluation.text import Text, default_text, read_text
 from unweight.operations.progress import Progress
 from unweight.recipe import check_epsilon
-from unweight_codecs.errors import FormatError, UsageError
+from unweight_codecs.errors import FormatError, Parameter, Phrase, UsageError
 from unweight_codecs.presets import PRESETS
 
 EPSILONS: Final = (0.0025, 0.005, 0.01, 0.02, 0.05)
@@ -69,7 +69,7 @@ class ComparisonRequest:
     model: Path | None = None
     context: int = DEFAULT_CONTEXT
     windows: int = DEFAULT_WINDOWS
-    device: str = AUTO
+    device: str = BEST_DEVICE
     epsilons: tuple[float, ...] = EPSILONS
     perplexity: bool = True
     threads: int = 0
@@ -91,7 +91,7 @@ def plan(request: ComparisonRequest) -> ComparisonPlan:
     for epsilon in request.epsilons:
         if not check_epsilon(epsilon):
             raise UsageError(
-                "--epsilon 0: the lossless rows are there anyway", hint="name a larger one"
+                "must be above 0: the lossless rows are there anyway", parameter="epsilons"
             )
     archives = archives_of(request.path)
     if not is_bit_exact(archives):
@@ -174,13 +174,16 @@ def _open_subject(
         )
     except UsageError as error:
         raise UsageError(
-            error.message, hint="--no-perplexity compares sizes and errors of the weights alone"
+            error.message,
+            hint=Phrase(
+                Parameter("perplexity", False), " compares sizes and errors of the weights alone"
+            ),
         ) from error
     reference = stack.enter_context(open_reference(model, windows, progress))
     return Subject(model, parameters, reference, describe(windows, tokenizer.bos_token))
 
 
-def _rows(bench: Bench, epsilons: tuple[float, ...]) -> Iterator[Row]:
+def _rows(bench: Bench, epsilons: tuple[float, ...]) -> Iterator[ComparisonRow]:
     yield bench.original()
     for preset in PRESETS:
         bench.progress.row(preset)

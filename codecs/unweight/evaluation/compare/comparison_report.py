@@ -13,7 +13,7 @@ _ESTIMATES: Final = ("perplexity", "difference", "kl_divergence")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ComparisonRow:
     """One way to make the model smaller.
 
     Attributes:
@@ -62,7 +62,7 @@ class ComparisonReport:
     weights: int
     unchanged: tuple[str, ...]
     evaluated: WindowsReport | None
-    rows: tuple[Row, ...]
+    rows: tuple[ComparisonRow, ...]
     device: str
     seconds: float
 

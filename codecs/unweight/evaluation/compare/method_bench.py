@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from unweight.evaluation.compare.comparison_report import BOUNDED, LOSSLESS, ORIGINAL, Row
+from unweight.evaluation.compare.comparison_report import BOUNDED, LOSSLESS, ORIGINAL, ComparisonRow
 from unweight.evaluation.compare.methods import Method
 from unweight.evaluation.measure.estimates import Estimate
 from unweight.evaluation.measure.perplexity_report import WindowsReport
@@ -88,12 +88,12 @@ class Bench:
     subject: Subject | None
     progress: NumberedRows
 
-    def lossless(self, preset: str) -> Row:
+    def lossless(self, preset: str) -> ComparisonRow:
         """Compress bit-exactly, which is checked while it is done: there is nothing to measure."""
         nbytes = self._compress(CompressOptions(preset=preset, threads=self.threads))
         return self._row(preset, LOSSLESS, nbytes, 0.0, is_file=True, exact=True)
 
-    def bounded(self, epsilon: float) -> Row:
+    def bounded(self, epsilon: float) -> ComparisonRow:
         """Compress with an error bound, and measure what the files restore to."""
         options = CompressOptions(epsilon=epsilon, threads=self.threads)
         nbytes = self._compress(options, restore=True)
@@ -101,7 +101,7 @@ class Bench:
         _, error = self._change(lambda number, *_: (restored.matrices[number].read(), 0))
         return self._row(f"bounded {epsilon:g}", BOUNDED, nbytes, error, is_file=True)
 
-    def method(self, method: Method) -> Row:
+    def method(self, method: Method) -> ComparisonRow:
         """Change the matrices as another method does."""
 
         def change(number: int, matrix: Matrix, weights: Values) -> tuple[Values, int]:
@@ -112,7 +112,7 @@ class Bench:
         nbytes, error = self._change(change)
         return self._row(method.name, method.kind, self.inventory.other_bytes + nbytes, error)
 
-    def original(self) -> Row:
+    def original(self) -> ComparisonRow:
         """Return the row that the others are compared with."""
         nbytes = self.inventory.file_bytes
         return self._row("original", ORIGINAL, nbytes, 0.0, is_file=True, exact=True)
@@ -164,8 +164,8 @@ class Bench:
         *,
         is_file: bool = False,
         exact: bool = False,
-    ) -> Row:
-        row = Row(name, kind, nbytes, is_file, 8 * nbytes / self.inventory.weights, error)
+    ) -> ComparisonRow:
+        row = ComparisonRow(name, kind, nbytes, is_file, 8 * nbytes / self.inventory.weights, error)
         if self.subject is None:
             return row
         if exact:

@@ -12,7 +12,7 @@ DEFAULT_MAX_DELTA: Final = 0.01
 def check_max_delta(max_delta: float) -> float:
     """Return ``max_delta``; raises UsageError unless it is a number from 0 up."""
     if not (math.isfinite(max_delta) and max_delta >= 0):
-        raise UsageError(f"--max-delta {max_delta:g}: must be a number from 0 up")
+        raise UsageError(f"must be a number from 0 up, not {max_delta:g}", parameter="max_delta")
     return max_delta
 
 
@@ -23,7 +23,7 @@ def failure(
     difference: Estimate | None = None,
     max_delta: float | None = None,
 ) -> str:
-    """Return why the gate is shut, in words; "" when it is open.
+    """Return why the gate is closed, in words; "" when it is open.
 
     Args:
         restored: Perplexity of the weights in question.

@@ -8,9 +8,9 @@ import numpy as np
 from unweight.evaluation.measure import estimates
 from unweight.evaluation.measure.estimates import Estimate, Values
 from unweight.evaluation.model.language_model import LanguageModel
-from unweight.evaluation.model.token_windows import Windows
+from unweight.evaluation.model.token_windows import TokenWindows
 from unweight.operations.progress import Progress
-from unweight_codecs.errors import FormatError, UsageError
+from unweight_codecs.errors import FormatError, Parameter, Phrase, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ TITLE = "perplexity"
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class PerplexityComparison:
     """Two models on the same tokens.
 
     Attributes:
@@ -39,7 +39,7 @@ class Comparison:
     same_top: Estimate
 
 
-def measure(model: LanguageModel, windows: Windows, progress: Progress) -> Values:
+def measure(model: LanguageModel, windows: TokenWindows, progress: Progress) -> Values:
     """Return the loss of every scored token, (windows, scored), in nats; NaN where logits are."""
     check_fit(model, windows)
     losses = np.empty(windows.targets.shape)
@@ -52,8 +52,8 @@ def measure(model: LanguageModel, windows: Windows, progress: Progress) -> Value
 
 
 def compare(
-    original: LanguageModel, candidate: LanguageModel, windows: Windows, progress: Progress
-) -> Comparison:
+    original: LanguageModel, candidate: LanguageModel, windows: TokenWindows, progress: Progress
+) -> PerplexityComparison:
     """Evaluate both models on every window and compare their distributions.
 
     Raises UsageError when they do not have the same vocabulary or cannot take such windows.
@@ -76,9 +76,9 @@ def compare(
 def compare_with(
     original: "Callable[[int], torch.Tensor]",
     candidate: LanguageModel,
-    windows: Windows,
+    windows: TokenWindows,
     progress: Progress,
-) -> Comparison:
+) -> PerplexityComparison:
     """Compare a model with what another one predicts.
 
     ``original`` takes the number of a window and returns what ``log_probabilities`` does, on the
@@ -97,7 +97,7 @@ def compare_with(
         same[number] = (first.argmax(-1) == second.argmax(-1)).cpu().numpy()
         progress.advance(windows.step(number))
     progress.finish()
-    return Comparison(
+    return PerplexityComparison(
         estimates.perplexity(before),
         estimates.perplexity(after),
         estimates.difference(before, after),
@@ -106,13 +106,13 @@ def compare_with(
     )
 
 
-def check_fit(model: LanguageModel, windows: Windows) -> None:
+def check_fit(model: LanguageModel, windows: TokenWindows) -> None:
     """Raise unless ``model`` takes windows of this length and knows all of their tokens."""
     limit = model.context_limit
     if limit is not None and windows.context > limit:
         raise UsageError(
             f"{model.name}: takes at most {limit:,} tokens, not windows of {windows.context:,}",
-            hint=f"--context {limit}",
+            hint=Phrase("try ", Parameter("context", limit)),
         )
     highest = int(windows.ids.max())
     if highest >= model.vocabulary:
@@ -123,7 +123,7 @@ def check_fit(model: LanguageModel, windows: Windows) -> None:
         )
 
 
-def losses_of(log_probabilities: "torch.Tensor", windows: Windows, number: int) -> Values:
+def losses_of(log_probabilities: "torch.Tensor", windows: TokenWindows, number: int) -> Values:
     """Return the losses of one window; NaN for a position with any logit that is not finite."""
     import torch
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from unweight.evaluation.extra import require_extra
 from unweight.evaluation.measure import estimates, gate
-from unweight.evaluation.measure.perplexity import Comparison, compare, measure
+from unweight.evaluation.measure.perplexity import PerplexityComparison, compare, measure
 from unweight.evaluation.measure.perplexity_report import (
     MEASURED,
     PerplexityReport,
@@ -21,18 +21,23 @@ from unweight.evaluation.model.checkpoint import (
     is_bit_exact,
     open_checkpoint,
 )
-from unweight.evaluation.model.language_model import AUTO, choose_device, limit_threads, load
+from unweight.evaluation.model.language_model import BEST_DEVICE, choose_device, limit_threads, load
 from unweight.evaluation.model.token_windows import DEFAULT_CONTEXT, cut
 from unweight.evaluation.model.tokenizer import load_tokenizer
 from unweight.evaluation.text import Text, default_text, read_text
 from unweight.operations.progress import Progress
-from unweight_codecs.errors import UsageError
+from unweight_codecs.errors import Parameter, Phrase, UsageError
 
-COMPARED: Final = ("original", "difference", "kl_divergence", "same_top")  # of a Comparison
+COMPARED: Final = (
+    "original",
+    "difference",
+    "kl_divergence",
+    "same_top",
+)  # of a PerplexityComparison
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PerplexityRequest:
     """What to evaluate.
 
     Attributes:
@@ -55,16 +60,16 @@ class Request:
     max_delta: float | None = None
     context: int = DEFAULT_CONTEXT
     windows: int = 0
-    device: str = AUTO
+    device: str = BEST_DEVICE
     threads: int = 0
     measure: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PerplexityPlan:
     """A request that makes sense: ``text`` is None where there is nothing to measure."""
 
-    request: Request
+    request: PerplexityRequest
     is_compressed: bool
     bit_exact: bool
     text: Text | None
@@ -78,7 +83,7 @@ class Plan:
         return gate.DEFAULT_MAX_DELTA if limit is None else limit
 
 
-def plan(request: Request) -> Plan:
+def plan(request: PerplexityRequest) -> PerplexityPlan:
     """Check whatever can be checked before hours of work.
 
     Raises UsageError for a request that makes no sense and ResourceError when it has to be
@@ -90,20 +95,21 @@ def plan(request: Request) -> Plan:
     bit_exact = bool(archives) and is_bit_exact(archives)
     if request.max_delta is not None and request.against is None and not bit_exact:
         raise UsageError(
-            f"--max-delta: the perplexity of the original of {request.path} is not known",
-            hint="--against ORIGINAL names it",
+            f"has no effect: the perplexity of the original of {request.path} is not known",
+            parameter="max_delta",
+            hint=Phrase(Parameter("against"), " names the original"),
         )
     if bit_exact and not request.measure:
-        return Plan(request, is_compressed=True, bit_exact=True, text=None)
+        return PerplexityPlan(request, is_compressed=True, bit_exact=True, text=None)
     for path, other in _pairs(request):
         find_definition(path, request.model, other)
     text = default_text() if request.text is None else read_text(request.text)
     require_extra()
     choose_device(request.device)
-    return Plan(request, bool(archives), bit_exact, text)
+    return PerplexityPlan(request, bool(archives), bit_exact, text)
 
 
-def evaluate(planned: Plan, progress: Progress) -> PerplexityReport:
+def evaluate(planned: PerplexityPlan, progress: Progress) -> PerplexityReport:
     """Measure what ``planned`` asks for; see ``perplexity`` for the definition."""
     if planned.text is None:
         return proven(planned.max_delta)
@@ -121,7 +127,7 @@ def evaluate(planned: Plan, progress: Progress) -> PerplexityReport:
         tokenizer = load_tokenizer(checkpoints[0].tokenizer)
         windows = cut(planned.text, tokenizer, request.context, request.windows)
         model, *originals = [load(checkpoint, request.device) for checkpoint in checkpoints]
-    comparison: Comparison | None = None
+    comparison: PerplexityComparison | None = None
     if originals:
         comparison = compare(originals[0], model, windows, progress)
         restored = comparison.candidate
@@ -145,7 +151,7 @@ def evaluate(planned: Plan, progress: Progress) -> PerplexityReport:
     )
 
 
-def _pairs(request: Request) -> list[tuple[Path, Path | None]]:
+def _pairs(request: PerplexityRequest) -> list[tuple[Path, Path | None]]:
     """Return each checkpoint with the other one, if there is one."""
     if request.against is None:
         return [(request.path, None)]

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from unweight.evaluation.measure.estimates import Estimate
-from unweight.evaluation.model.token_windows import Windows
+from unweight.evaluation.model.token_windows import TokenWindows
 
 BIT_EXACT = "bit-exact: the difference is zero by proof"
 MEASURED = "measured"
@@ -54,7 +54,9 @@ class PerplexityReport:
         }
 
 
-def describe(windows: Windows, bos_token: str | None, first: int | None = None) -> WindowsReport:
+def describe(
+    windows: TokenWindows, bos_token: str | None, first: int | None = None
+) -> WindowsReport:
     """Describe ``windows``, scored from position ``first`` on instead of their second half."""
     skipped = windows.first if first is None else first
     count, context = windows.ids.shape

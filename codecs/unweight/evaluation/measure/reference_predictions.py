@@ -13,16 +13,16 @@ from unweight.evaluation.measure import estimates
 from unweight.evaluation.measure.estimates import Estimate
 from unweight.evaluation.measure.perplexity import (
     TITLE,
-    Comparison,
+    PerplexityComparison,
     check_fit,
     compare_with,
     losses_of,
 )
 from unweight.evaluation.model.checkpoint import MORE_ROOM
 from unweight.evaluation.model.language_model import LanguageModel
-from unweight.evaluation.model.token_windows import Windows
+from unweight.evaluation.model.token_windows import TokenWindows
 from unweight.operations.progress import Progress
-from unweight_codecs.errors import QualityGateError, ResourceError
+from unweight_codecs.errors import Parameter, Phrase, QualityGateError, ResourceError
 
 if TYPE_CHECKING:
     import torch
@@ -36,10 +36,10 @@ class Reference:
     """
 
     folder: Path
-    windows: Windows
+    windows: TokenWindows
     perplexity: Estimate
 
-    def compare(self, candidate: LanguageModel, progress: Progress) -> Comparison:
+    def compare(self, candidate: LanguageModel, progress: Progress) -> PerplexityComparison:
         """Evaluate a model, with the vocabulary of the reference, on the same windows."""
         import torch
 
@@ -51,7 +51,7 @@ class Reference:
 
 @contextmanager
 def open_reference(
-    model: LanguageModel, windows: Windows, progress: Progress
+    model: LanguageModel, windows: TokenWindows, progress: Progress
 ) -> Iterator[Reference]:
     """Yield what ``model`` predicts; its files are gone when the block ends.
 
@@ -81,7 +81,7 @@ def _save(folder: Path, number: int, predicted: "torch.Tensor") -> None:
     except OSError as error:
         raise ResourceError(
             f"{folder}: the predictions of a window, {predicted.nbytes} bytes, cannot be written",
-            hint=f"{MORE_ROOM}; fewer --windows need less",
+            hint=Phrase(MORE_ROOM, "; fewer ", Parameter("windows"), " need less"),
         ) from error
 
 

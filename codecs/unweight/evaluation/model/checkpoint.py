@@ -32,7 +32,7 @@ MORE_ROOM: Final = "TMPDIR=DIR names a folder with more room"
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class PlainCheckpoint:
     """Plain weights that transformers can load.
 
     Attributes:
@@ -99,7 +99,7 @@ def open_checkpoint(
     *,
     threads: int,
     progress: Progress,
-) -> Iterator[Checkpoint]:
+) -> Iterator[PlainCheckpoint]:
     """Yield the plain weights of ``path``, restored if they are compressed.
 
     Arguments are those of ``find_definition``, and so are errors; and there is ResourceError for
@@ -116,7 +116,7 @@ def open_checkpoint(
             files[CONFIGURATION] = definition / CONFIGURATION
             weights = _linked(files, Path(folder))
         assert weights is not None  # noqa: S101 - see find_definition
-        yield Checkpoint(path, weights, definition or weights)
+        yield PlainCheckpoint(path, weights, definition or weights)
 
 
 @contextmanager
@@ -178,4 +178,4 @@ def _linked(files: Mapping[str, Path], folder: Path) -> Path:
 
 def _container(path: Path) -> str:
     with FileSource(path) as source:
-        return sniff(source)
+        return sniff(source).name

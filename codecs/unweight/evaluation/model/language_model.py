@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from unweight.evaluation.model.checkpoint import Checkpoint
+from unweight.evaluation.model.checkpoint import PlainCheckpoint
 from unweight.evaluation.model.token_windows import TokenIds
-from unweight.evaluation.model.transformers_calls import loading, memory_errors
-from unweight_codecs.errors import FormatError, ResourceError, UsageError, quoted
+from unweight.evaluation.model.transformers_calls import ON_PROCESSOR, loading, memory_errors
+from unweight_codecs.errors import FormatError, Parameter, Phrase, ResourceError, UsageError, quoted
 
 if TYPE_CHECKING:
     import torch
 
-AUTO: Final = "auto"
+BEST_DEVICE: Final = "auto"
 MAX_NAMED: Final = 3  # tensors that an error lists
 
 
@@ -69,7 +69,7 @@ class LanguageModel:
         return logits[0, -kept:-1].float()
 
 
-def load(checkpoint: Checkpoint, device: str = AUTO) -> LanguageModel:
+def load(checkpoint: PlainCheckpoint, device: str = BEST_DEVICE) -> LanguageModel:
     """Load a checkpoint for evaluation.
 
     Raises FormatError when transformers cannot load it, or when the file lacks tensors of the
@@ -113,16 +113,19 @@ def choose_device(device: str) -> str:
     import torch
 
     available = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if device == AUTO:
+    if device == BEST_DEVICE:
         return "cuda" if available else "cpu"
     kind, _, number = device.partition(":")
     if device == "cpu":
         return device
     if kind != "cuda" or not (number.isdecimal() or device == kind):
-        raise UsageError(f"--device {quoted(device)}: unknown", hint="auto, cpu, cuda or cuda:N")
+        raise UsageError(
+            f"must be auto, cpu, cuda or cuda:N, not {quoted(device)}", parameter="device"
+        )
     if int(number or 0) >= available:
         raise ResourceError(
-            f"--device {device}: torch sees {available} CUDA devices", hint="use --device cpu"
+            Phrase(Parameter("device", device), f": torch sees {available} CUDA devices"),
+            hint=ON_PROCESSOR,
         )
     return device
 
@@ -186,7 +189,7 @@ def overwrite(parameter: "torch.Tensor", values: NDArray[np.float32]) -> None:
         parameter.copy_(torch.from_numpy(np.asarray(values, np.float32)))
 
 
-def _check_complete(checkpoint: Checkpoint, found: Mapping[str, Any]) -> None:
+def _check_complete(checkpoint: PlainCheckpoint, found: Mapping[str, Any]) -> None:
     """Raise FormatError unless the tensors of the file are those of the model, all and only.
 
     transformers fills in what is missing with random numbers and leaves out what it does not know,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from unweight.evaluation.model.tokenizer import Tokenizer, bos_of, encode
 from unweight.evaluation.text import Text
-from unweight_codecs.errors import UsageError
+from unweight_codecs.errors import Parameter, Phrase, UsageError
 
 DEFAULT_CONTEXT: Final = 512  # as llama.cpp
 MIN_WINDOWS: Final = 2
@@ -24,7 +24,7 @@ TokenIds = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class TokenWindows:
     """Windows of one text.
 
     Attributes:
@@ -70,7 +70,7 @@ class Windows:
         return self.nbytes * (number + 1) // count - self.nbytes * number // count
 
 
-def cut(text: Text, tokenizer: Tokenizer, context: int, limit: int = 0) -> Windows:
+def cut(text: Text, tokenizer: Tokenizer, context: int, limit: int = 0) -> TokenWindows:
     """Tokenise ``text`` and cut it into windows of ``context`` tokens, at most ``limit`` if not 0.
 
     Raises UsageError when the text is too short, or mostly unknown to the tokenizer.
@@ -78,7 +78,9 @@ def cut(text: Text, tokenizer: Tokenizer, context: int, limit: int = 0) -> Windo
     ids = np.asarray(encode(tokenizer, text.content), np.int64)
     _check_known(ids, tokenizer.unk_token_id, text)
     if len(ids) < MIN_WINDOWS * context:
-        raise UsageError(_too_short(text, len(ids), context), hint="give a longer --text")
+        raise UsageError(
+            _too_short(text, len(ids), context), hint=Phrase("give a longer ", Parameter("text"))
+        )
     count = len(ids) // context
     windows = ids[: count * context].reshape(count, context).copy()
     if limit:
@@ -86,7 +88,7 @@ def cut(text: Text, tokenizer: Tokenizer, context: int, limit: int = 0) -> Windo
     bos = bos_of(tokenizer)
     if bos is not None:
         windows[:, 0] = bos
-    return Windows(windows, bos, len(ids), text)
+    return TokenWindows(windows, bos, len(ids), text)
 
 
 def _check_known(ids: TokenIds, unknown: int | None, text: Text) -> None:
@@ -94,7 +96,7 @@ def _check_known(ids: TokenIds, unknown: int | None, text: Text) -> None:
     if share > MAX_UNKNOWN:
         raise UsageError(
             f"{text.name}: {share:.0%} of its tokens are unknown to the tokenizer",
-            hint="give a --text in the language of the model",
+            hint=Phrase("give a ", Parameter("text"), " in the language of the model"),
         )
 
 

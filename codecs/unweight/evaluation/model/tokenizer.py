@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from unweight.evaluation.model.transformers_calls import loading
-from unweight_codecs.errors import FormatError
+from unweight_codecs.errors import FormatError, Parameter, Phrase
 
-NO_TOKENIZER: Final = "--model DIR names a directory with config.json and a tokenizer"
+NO_TOKENIZER: Final = Phrase(
+    Parameter("model"), " names a directory with config.json and a tokenizer"
+)
 
 
 class Tokenizer(Protocol):

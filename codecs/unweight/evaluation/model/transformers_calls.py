@@ -6,14 +6,14 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Final
 
-from unweight_codecs.errors import FormatError, ResourceError, UnweightError
+from unweight_codecs.errors import FormatError, Parameter, Phrase, ResourceError, UnweightError
 
 MAX_REASON: Final = 120
-DEBUG: Final = "--debug shows more"
+ON_PROCESSOR: Final = Phrase("try ", Parameter("device", "cpu"))
 
 
 @contextmanager
-def loading(path: Path, what: str, hint: str = DEBUG) -> Iterator[None]:
+def loading(path: Path, what: str, hint: str = "") -> Iterator[None]:
     """Run a block that lets transformers load the ``what`` (model, tokenizer) at ``path``.
 
     Nothing it prints is shown. Whatever it raises becomes a FormatError, except a full memory.
@@ -40,7 +40,7 @@ def memory_errors(what: str) -> Iterator[None]:
         if "memory" not in str(error).lower():
             raise
         raise ResourceError(
-            f"the {what} does not fit in memory: {_reason(error)}", hint="try --device cpu"
+            f"the {what} does not fit in memory: {_reason(error)}", hint=ON_PROCESSOR
         ) from error
 
 

@@ -11,12 +11,14 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-SPREAD: Final = 16.0  # a tensor's bound is at most so many times above or below the common one
+SPREAD: Final = (
+    16.0  # a tensor's bound is at most this many times the common one, and at least one part of it
+)
 _HALVINGS: Final = 100  # of an interval of logarithms: more than a float64 can tell apart
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class ProfiledTensor:
     """What an allocation needs to know of a tensor."""
 
     name: str
@@ -40,7 +42,7 @@ class Tensor:
         return -(math.log(self.mean_square) + math.log(self.mean_squared_gradient)) / 2
 
 
-def allocate(tensors: tuple[Tensor, ...], epsilon: float) -> dict[str, float]:
+def allocate(tensors: tuple[ProfiledTensor, ...], epsilon: float) -> dict[str, float]:
     """Return a bound per tensor, so that all of them together have the relative error ``epsilon``.
 
     That is Σ bound² · energy ≤ epsilon² · Σ energy, the energy being the sum of squared weights.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from unweight.evaluation.measure.perplexity import check_fit
 from unweight.evaluation.model.language_model import LanguageModel
-from unweight.evaluation.model.token_windows import Windows
+from unweight.evaluation.model.token_windows import TokenWindows
 from unweight.evaluation.model.transformers_calls import memory_errors
 from unweight.operations.progress import Progress
 from unweight_codecs.errors import QualityGateError, quoted
@@ -44,7 +44,7 @@ class TensorSensitivity:
 
 
 def sensitivities(
-    model: LanguageModel, windows: Windows, progress: Progress
+    model: LanguageModel, windows: TokenWindows, progress: Progress
 ) -> tuple[TensorSensitivity, ...]:
     """Measure every tensor on every token of the windows, in the order of the model.
 

@@ -10,7 +10,7 @@ from unweight.evaluation.extra import require_extra
 from unweight.evaluation.measure.perplexity_report import WindowsReport, describe
 from unweight.evaluation.model.checkpoint import GGUF, find_definition, model_files, open_checkpoint
 from unweight.evaluation.model.digests import original_sha256
-from unweight.evaluation.model.language_model import AUTO, choose_device, limit_threads, load
+from unweight.evaluation.model.language_model import BEST_DEVICE, choose_device, limit_threads, load
 from unweight.evaluation.model.token_windows import DEFAULT_CONTEXT, cut
 from unweight.evaluation.model.tokenizer import load_tokenizer
 from unweight.evaluation.sensitivity.fisher import TensorSensitivity, sensitivities
@@ -34,7 +34,7 @@ class ProfileRequest:
     model: Path | None = None
     context: int = DEFAULT_CONTEXT
     windows: int = DEFAULT_WINDOWS
-    device: str = AUTO
+    device: str = BEST_DEVICE
     threads: int = 0
     force: bool = False
 

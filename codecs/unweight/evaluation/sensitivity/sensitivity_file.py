@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from unweight.containers.base import FileSource
 from unweight.containers.strict_json import parse_object
-from unweight.evaluation.sensitivity.allocation import Tensor
+from unweight.evaluation.sensitivity.allocation import ProfiledTensor
 from unweight.units import shortened
 from unweight_codecs.errors import FormatError
 
@@ -35,7 +35,7 @@ class SensitivityFile:
 
     path: Path
     models: Mapping[str, str]
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[ProfiledTensor, ...]
 
 
 def read_sensitivity(path: Path) -> SensitivityFile:
@@ -119,14 +119,14 @@ def _check_version(document: Mapping[str, Any]) -> None:
         raise FormatError(f"version must be {VERSION}, not {version}", hint="upgrade unweight")
 
 
-def _tensor(row: object, number: int) -> Tensor | None:
+def _tensor(row: object, number: int) -> ProfiledTensor | None:
     """Return a row of ``tensors``; None for a vector."""
     place = f"tensors[{number}]"
     if not isinstance(row, dict):
         raise FormatError(f"{place} must be an object, not {_json(row)}")
     place += "."
     shape = _take(row, "shape", _SHAPE, place)
-    tensor = Tensor(
+    tensor = ProfiledTensor(
         _take(row, "name", _TEXT, place),
         _take(row, "parameters", _COUNT, place),
         float(_take(row, "mean_square", _NUMBER, place)),
@@ -140,7 +140,7 @@ def _tensor(row: object, number: int) -> Tensor | None:
     return tensor if len(shape) > 1 else None
 
 
-def _check_names(rows: list[Tensor | None]) -> None:
+def _check_names(rows: list[ProfiledTensor | None]) -> None:
     for name, times in Counter(row.name for row in rows if row is not None).items():
         if times > 1:
             raise FormatError(f"tensors has {_json(name)} more than once")

@@ -4,12 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unweight.containers.base import FileSource
-from unweight.containers.registry import read_index
 from unweight.evaluation.model.digests import original_sha256
-from unweight.evaluation.sensitivity.allocation import Tensor, allocate
+from unweight.evaluation.sensitivity.allocation import ProfiledTensor, allocate
 from unweight.evaluation.sensitivity.sensitivity_file import SensitivityFile, read_sensitivity
-from unweight.operations.files import open_job
+from unweight.operations.compression_plan import CompressionPlan
 from unweight.operations.progress import Progress
 from unweight_codecs.bounded.float_words import may_change
 from unweight_codecs.errors import FormatError, UsageError
@@ -47,7 +45,7 @@ class Sharing:
         return allocate(self._profiled, epsilon)
 
     @property
-    def _profiled(self) -> tuple[Tensor, ...]:
+    def _profiled(self) -> tuple[ProfiledTensor, ...]:
         names = set(self.matrices)
         return tuple(tensor for tensor in self.sensitivity.tensors if tensor.name in names)
 
@@ -61,7 +59,7 @@ class Sharing:
         }
 
 
-def open_sharing(file: Path, checkpoint: Path, progress: Progress) -> Sharing:
+def open_sharing(file: Path, plan: CompressionPlan, progress: Progress) -> Sharing:
     """Read a sensitivity file for a checkpoint that is about to be compressed.
 
     Raises FormatError for a file that cannot be used, UsageError when it is of another model.
@@ -72,9 +70,10 @@ def open_sharing(file: Path, checkpoint: Path, progress: Progress) -> Sharing:
             f"{file}: no matrix in it has a mean_squared_gradient above 0: nothing to go by",
             hint="profile the model on another text",
         )
-    models = [path for path, _ in open_job(checkpoint).models]
-    _check_model(sensitivity, checkpoint, models, progress)
-    return Sharing(sensitivity, tuple(name for path in models for name in _matrices(path)))
+    models = [path for path, _ in plan.job.models]
+    _check_model(sensitivity, plan.job.source, models, progress)
+    specs = [entry.spec for index in plan.indexes for entry in index.tensors]
+    return Sharing(sensitivity, tuple(spec.name for spec in specs if may_change(spec)))
 
 
 def _check_model(
@@ -98,8 +97,3 @@ def _other_model(sensitivity: SensitivityFile, path: Path) -> UsageError:
         f"{sensitivity.path}: was made from another model than {path}, as their SHA-256 tell",
         hint="`unweight profile` makes one of this model",
     )
-
-
-def _matrices(path: Path) -> list[str]:
-    with FileSource(path) as source:
-        return [entry.spec.name for entry in read_index(source).tensors if may_change(entry.spec)]

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from unweight.archive import ArchiveReader, is_archive
 from unweight.archive.header import metadata_of
-from unweight.archive.reader import CodedHead
 from unweight.containers.base import ContainerIndex, FileSource
 from unweight.containers.registry import read_index
 from unweight.operations.inspect.stage_facts import facts_of
@@ -22,10 +21,11 @@ from unweight.operations.report import (
     TensorReport,
 )
 from unweight.operations.tensor_rows import STORED, tensor_rows
+from unweight_codecs.accelerators import PayloadHead
 from unweight_codecs.errors import FormatError, UsageError, quoted
-from unweight_codecs.kernels.base import LevelForm
+from unweight_codecs.kernels.operands import LevelForm
 from unweight_codecs.model import TensorModel
-from unweight_codecs.payload.directory import CODERS, LENGTH_BITS, TABLE_BITS
+from unweight_codecs.payload.directory import LENGTH_BITS, TABLE_BITS
 
 MAX_BARS = 16  # of the histogram of a stream that is not symbols
 
@@ -82,6 +82,14 @@ def _plain(path: Path, index: ContainerIndex) -> HeaderReport:
     )
 
 
+def largest_coded(path: Path) -> str:
+    """Return the name of the largest coded tensor; raises UsageError where none is coded."""
+    coded = [tensor for tensor in inspect_header(path).tensors if tensor.pipeline != STORED]
+    if not coded:
+        raise UsageError(f"{path}: no tensor is coded")
+    return max(coded, key=lambda tensor: tensor.source_bytes).name
+
+
 def inspect_stages(path: Path, tensor: str) -> StagesReport:
     """Decode one coded tensor and describe what every stage did to it."""
     with ArchiveReader(path) as archive:
@@ -101,7 +109,7 @@ def inspect_stages(path: Path, tensor: str) -> StagesReport:
 
 
 def _stages_report(
-    path: Path, row: TensorReport, head: CodedHead, counts: NDArray[np.int64]
+    path: Path, row: TensorReport, head: PayloadHead, counts: NDArray[np.int64]
 ) -> StagesReport:
     model = head.model
     main = main_stream(model)
@@ -132,14 +140,15 @@ def _stages_report(
 
 
 def _stream_report(
-    head: CodedHead, k: int, name: str, bits: int, counts: NDArray[np.int64] | None
+    head: PayloadHead, k: int, name: str, bits: int, counts: NDArray[np.int64] | None
 ) -> StreamReport:
     entries = head.directory["segments"][:, k]
     size = int((entries & ((1 << LENGTH_BITS) - 1)).sum())
     values = head.model.layout.words * head.model.layout.per_word(name)
     if name == "escape":
         values = size * 8 // bits
-    coders = Counter(CODERS[code] for code in (entries >> (LENGTH_BITS + TABLE_BITS)).tolist())
+    names, numbers = head.model.coder_names, entries >> (LENGTH_BITS + TABLE_BITS)
+    coders = Counter(names[number] for number in numbers.tolist())
     achieved = 8 * size / values if values else 0.0
     entropy = entropy_bits(counts) if counts is not None else achieved
     return StreamReport(name, bits, values, entropy, achieved, size, dict(coders))

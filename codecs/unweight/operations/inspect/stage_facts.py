@@ -5,13 +5,13 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from unweight.archive.reader import CodedHead
 from unweight.operations.report import TensorReport
+from unweight_codecs.accelerators import PayloadHead
 from unweight_codecs.bounded.level_grid import LevelGrid
 from unweight_codecs.bounded.level_tables import TABLES
 from unweight_codecs.codec import SLOTS_IN_ORDER
 from unweight_codecs.entropy import frequencies
-from unweight_codecs.kernels.base import ALPHABET, LevelForm, LowRank
+from unweight_codecs.kernels.operands import ALPHABET, LevelForm, LowRank
 from unweight_codecs.model import SCALE_UNITS, BoundedModel, TensorModel
 from unweight_codecs.pipeline import Pipeline
 
@@ -19,7 +19,7 @@ Facts = dict[str, str | int | float]
 
 
 def facts_of(
-    slot: str, head: CodedHead, counts: NDArray[np.int64], row: TensorReport
+    slot: str, head: PayloadHead, counts: NDArray[np.int64], row: TensorReport
 ) -> Mapping[str, str | int | float]:
     """Return the facts of the stage in ``slot``; ``counts`` are those of the main stream's values.
 
@@ -39,7 +39,7 @@ def facts_of(
 
 def _exact(slot: str, model: TensorModel, counts: NDArray[np.int64]) -> Facts:
     if slot == "outlier" and model.layout.is_float:
-        limit = model.form.escape_limit
+        limit = model.split.escape_limit
         escapes = int(counts[limit:].sum()) if limit < ALPHABET else 0
         return {
             "exponent window": f"{model.base} to {model.base + model.window - 1}",
@@ -56,12 +56,12 @@ def _exact(slot: str, model: TensorModel, counts: NDArray[np.int64]) -> Facts:
 
 
 def _classes(model: TensorModel) -> Facts:
-    if model.classes is None:
-        return {"contexts (K)": 1}
-    scales = {"row": model.classes.row_scales, "column": model.classes.column_scales}
-    side = int(frequencies.serialised_sizes(model.classes.tables).sum())
+    if model.context_map is None:
+        return {"classes (K)": 1}
+    scales = {"row": model.context_map.row_scales, "column": model.context_map.column_scales}
+    side = int(frequencies.serialised_sizes(model.context_map.tables).sum())
     return {
-        "contexts (K)": len(model.classes.tables),
+        "classes (K)": len(model.context_map.tables),
         **{
             f"{name} scales": f"{len(values)}, {int(values.max()) / SCALE_UNITS:.2f} octaves"
             for name, values in scales.items()
@@ -71,7 +71,11 @@ def _classes(model: TensorModel) -> Facts:
 
 
 def _bounded(
-    slot: str, head: CodedHead, bounded: BoundedModel, counts: NDArray[np.int64], row: TensorReport
+    slot: str,
+    head: PayloadHead,
+    bounded: BoundedModel,
+    counts: NDArray[np.int64],
+    row: TensorReport,
 ) -> Facts:
     model, form = head.model, bounded.form
     if slot == "outlier":

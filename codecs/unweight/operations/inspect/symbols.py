@@ -4,8 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweight.archive import ArchiveReader
-from unweight.archive.reader import CodedHead
-from unweight_codecs.kernels.base import ALPHABET, Bytes, FloatFormat
+from unweight_codecs.accelerators import PayloadHead
+from unweight_codecs.kernels.operands import ALPHABET, Bytes, FloatSplit
 from unweight_codecs.layouts import streams_of
 from unweight_codecs.model import TensorModel
 from unweight_codecs.payload.directory import LENGTH_BITS, TABLE_BITS
@@ -20,10 +20,10 @@ def main_stream(model: TensorModel) -> str:
     return max(streams, key=lambda stream: streams[stream] * layout.per_word(stream))
 
 
-def count_symbols(archive: ArchiveReader, head: CodedHead) -> NDArray[np.int64]:
+def count_symbols(archive: ArchiveReader, head: PayloadHead) -> NDArray[np.int64]:
     """Return counts of the main stream, shape (models, 256), a model being a context or a table."""
     model = head.model
-    groups = len(model.classes.tables) if model.classes else 1 << TABLE_BITS
+    groups = len(model.context_map.tables) if model.context_map else 1 << TABLE_BITS
     counts = np.zeros(groups * ALPHABET, np.int64)
     for chunk in range(model.chunks):  # one at a time: a block may have hundreds of values
         if model.is_exact:
@@ -43,7 +43,7 @@ def entropy_bits(counts: NDArray[np.int64]) -> float:
 
 
 def _symbols(
-    words: Bytes, head: CodedHead, chunk: int
+    words: Bytes, head: PayloadHead, chunk: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the values of the main stream in a chunk and the model of each."""
     model, layout = head.model, head.model.layout
@@ -57,27 +57,27 @@ def _symbols(
     field = words.view(f"<u{layout.word_bytes}")
     value = (field >> field.dtype.type(layout.mantissa_bits - model.top_bits)).astype(np.int64)
     value &= (1 << (layout.exponent_bits + model.top_bits)) - 1
-    symbols = _windowed(value, model.form)
-    if model.classes:
-        return symbols, _classes(head, chunk, len(symbols))
+    symbols = _windowed(value, model.split)
+    if model.context_map:
+        return symbols, _contexts(head, chunk, len(symbols))
     return symbols, _table_of(head, chunk, "symbol")
 
 
-def _windowed(value: NDArray[np.int64], form: FloatFormat) -> NDArray[np.int64]:
-    symbol = value - (form.base << form.top_bits)
-    escape = form.escape_limit | value & ((1 << form.top_bits) - 1)
-    return np.where((symbol < 0) | (symbol >= form.escape_limit), escape, symbol)
+def _windowed(value: NDArray[np.int64], split: FloatSplit) -> NDArray[np.int64]:
+    symbol = value - (split.base << split.top_bits)
+    escape = split.escape_limit | value & ((1 << split.top_bits) - 1)
+    return np.where((symbol < 0) | (symbol >= split.escape_limit), escape, symbol)
 
 
-def _classes(head: CodedHead, chunk: int, count: int) -> NDArray[np.int64]:
+def _contexts(head: PayloadHead, chunk: int, count: int) -> NDArray[np.int64]:
     """Return the context of each of the ``count`` symbols of a chunk."""
     span = Span(chunk * head.model.chunk_words, count, np.zeros(0, np.uint8))
     for stage in head.pipeline.stages:
         stage.prepare(span, head.model)
-    return span.streams["class"][:count].astype(np.int64)
+    return span.streams["context"][:count].astype(np.int64)
 
 
-def _table_of(head: CodedHead, chunk: int, stream: str) -> NDArray[np.int64]:
+def _table_of(head: PayloadHead, chunk: int, stream: str) -> NDArray[np.int64]:
     """Return the number of the table that codes a stream of a chunk."""
     entry = head.directory["segments"][chunk, list(head.model.streams()).index(stream)]
     return np.asarray(entry >> LENGTH_BITS & ((1 << TABLE_BITS) - 1), np.int64)

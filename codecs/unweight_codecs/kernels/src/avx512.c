@@ -31,11 +31,11 @@ UW_TARGET static void pack_bits_avx512(const uint8_t *values, size_t count, uint
 }
 
 /* Symbols of 32 words, and their raw bits. */
-UW_TARGET UW_INLINE __m256i split32(const join16 *j, const uw_float *format, __m512i words, __m512i *raw)
+UW_TARGET UW_INLINE __m256i split32(const join16 *j, const uw_split_spec *spec, __m512i words, __m512i *raw)
 {
     const __m512i value_mask =
-        _mm512_set1_epi16((short)((1u << (format->exponent_bits + format->top_bits)) - 1));
-    const __m512i top_mask = _mm512_set1_epi16((short)((1u << format->top_bits) - 1));
+        _mm512_set1_epi16((short)((1u << (spec->exponent_bits + spec->top_bits)) - 1));
+    const __m512i top_mask = _mm512_set1_epi16((short)((1u << spec->top_bits) - 1));
     const __m512i limit = _mm512_set1_epi16((short)j->limit);
     __m512i value = _mm512_and_si512(_mm512_srl_epi16(words, j->low_bits), value_mask);
     __m512i symbol = _mm512_sub_epi16(value, j->base);
@@ -58,23 +58,23 @@ UW_TARGET UW_INLINE void pack64(__m512i values, uint64_t mask, uint32_t width, u
     }
 }
 
-UW_TARGET static uint64_t split16(const uint16_t *words, size_t count, const uw_float *format,
+UW_TARGET static uint64_t split16(const uint8_t *words, size_t count, const uw_split_spec *spec,
                                   uint8_t *symbols, uint8_t *low, uint8_t *top, uint8_t *escapes)
 {
-    const join16 j = join16_for(format);
-    const uint32_t rest = (format->mantissa_bits - format->top_bits + 1) % 8;
+    const join16 j = join16_for(spec);
+    const uint32_t rest = (spec->mantissa_bits - spec->top_bits + 1) % 8;
     const uint64_t pack_mask = ((1ull << rest) - 1) * 0x0101010101010101u;
-    const __m128i mantissa = _mm_cvtsi32_si128((int)format->mantissa_bits);
+    const __m128i mantissa = _mm_cvtsi32_si128((int)spec->mantissa_bits);
     const __m512i limit = _mm512_set1_epi8((char)j.limit);
     uint8_t *escape = escapes;
     for (size_t at = 0; at < count; at += 64) {
         const size_t left = count - at;
         const __mmask32 first = left >= 32 ? 0xffffffffu : (1u << left) - 1;
         const __mmask32 second = left >= 64 ? 0xffffffffu : left <= 32 ? 0 : (1u << (left - 32)) - 1;
-        __m512i w0 = _mm512_maskz_loadu_epi16(first, words + at);
-        __m512i w1 = _mm512_maskz_loadu_epi16(second, words + at + 32);
+        __m512i w0 = _mm512_maskz_loadu_epi16(first, words + 2 * at);
+        __m512i w1 = _mm512_maskz_loadu_epi16(second, words + 2 * (at + 32));
         __m512i raw0, raw1;
-        __m256i s0 = split32(&j, format, w0, &raw0), s1 = split32(&j, format, w1, &raw1);
+        __m256i s0 = split32(&j, spec, w0, &raw0), s1 = split32(&j, spec, w1, &raw1);
         __m512i s = _mm512_inserti64x4(_mm512_castsi256_si512(s0), s1, 1);
         const __mmask64 valid = (__mmask64)second << 32 | first;
         _mm512_mask_storeu_epi8(symbols + at, valid, s);
@@ -92,7 +92,7 @@ UW_TARGET static uint64_t split16(const uint16_t *words, size_t count, const uw_
         }
         const __mmask64 escaped = _mm512_mask_cmpge_epu8_mask(valid, s, limit);
         if (escaped) {
-            const uint32_t field = (1u << format->exponent_bits) - 1;
+            const uint32_t field = (1u << spec->exponent_bits) - 1;
             __m512i e0 = _mm512_and_si512(_mm512_srl_epi16(w0, mantissa), _mm512_set1_epi16((short)field));
             __m512i e1 = _mm512_and_si512(_mm512_srl_epi16(w1, mantissa), _mm512_set1_epi16((short)field));
             __m512i e = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(e0)),

@@ -11,27 +11,27 @@
     __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi,bmi2,popcnt")))
 
 /* rANS: avx512_decode.c, avx512_encode.c. */
-int uw_avx512_decode(const uint8_t *segment, size_t length, uint32_t groups, const uw_slot *table,
-                     uw_classes classes, uint8_t *out);
+int uw_avx512_decode(const uint8_t *segment, size_t length, uint32_t groups, const uw_decoder_entry *table,
+                     uw_contexts contexts, uint8_t *out);
 int uw_avx512_decode_pair(const uint8_t *const segment[2], const size_t length[2], uint32_t groups,
-                          const uw_slot *const table[2], const uw_classes classes[2],
+                          const uw_decoder_entry *const table[2], const uw_contexts contexts[2],
                           uint8_t *const out[2]);
 int uw_avx512_decode16(const uint8_t *coded, const uw_chunk16 *const *chunk, int chunks,
-                       const uw_slot *const *table, const uw_classes *classes,
-                       const uw_float *format, uint16_t *const *out);
-uint8_t *uw_avx512_encode(const uint8_t *symbols, uint32_t groups, const uw_step *table,
-                          uw_classes classes, uint8_t *end);
+                       const uw_decoder_entry *const *table, const uw_contexts *contexts,
+                       const uw_split_spec *spec, uw_u16 *const *out);
+uint8_t *uw_avx512_encode(const uint8_t *symbols, uint32_t groups, const uw_encoder_entry *table,
+                          uw_contexts contexts, uint8_t *end);
 void uw_avx512_encode_pair(const uint8_t *const symbols[2], uint32_t groups,
-                           const uw_step *const table[2], const uw_classes classes[2],
+                           const uw_encoder_entry *const table[2], const uw_contexts contexts[2],
                            uint8_t *const end[2], uint8_t *start[2]);
 
-/* The classes of 64 symbols, a byte each: half 0 or 1 of a group. */
-UW_TARGET UW_INLINE __m512i class_bytes_of(uw_classes classes, int half)
+/* The contexts of 64 symbols, a byte each: half 0 or 1 of a group. */
+UW_TARGET UW_INLINE __m512i context_bytes_of(uw_contexts contexts, int half)
 {
-    if (classes.shift == 0)
-        return _mm512_loadu_si512(classes.of + 64 * half);
-    __m256i first = _mm256_set1_epi8((char)classes.of[2 * half]);
-    __m256i second = _mm256_set1_epi8((char)classes.of[2 * half + 1]);
+    if (contexts.shift == 0)
+        return _mm512_loadu_si512(contexts.of + 64 * half);
+    __m256i first = _mm256_set1_epi8((char)contexts.of[2 * half]);
+    __m256i second = _mm256_set1_epi8((char)contexts.of[2 * half + 1]);
     return _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
 }
 
@@ -62,12 +62,12 @@ typedef struct {
     uint32_t low_plane, limit, width;
 } join16;
 
-UW_TARGET UW_INLINE join16 join16_for(const uw_float *format)
+UW_TARGET UW_INLINE join16 join16_for(const uw_split_spec *spec)
 {
-    const uint32_t low_bits = format->mantissa_bits - format->top_bits;
+    const uint32_t low_bits = spec->mantissa_bits - spec->top_bits;
     const uint32_t width = (low_bits + 1) % 8 ? (low_bits + 1) % 8 : 8;
     return (join16){
-        .base = _mm512_set1_epi16((short)(format->base << format->top_bits)),
+        .base = _mm512_set1_epi16((short)(spec->base << spec->top_bits)),
         .low_mask = _mm512_set1_epi16((short)((1u << low_bits) - 1)),
         .sign_mask = _mm512_set1_epi16((short)0x8000),
         .order = unpack_order(width),
@@ -76,7 +76,7 @@ UW_TARGET UW_INLINE join16 join16_for(const uw_float *format)
         .low_bits = _mm_cvtsi32_si128((int)low_bits),
         .sign_shift = _mm_cvtsi32_si128((int)(15 - low_bits)),
         .low_plane = low_bits + 1 > 8,
-        .limit = format->window << format->top_bits,
+        .limit = spec->window << spec->top_bits,
         .width = width,
     };
 }
@@ -92,7 +92,7 @@ UW_TARGET UW_INLINE __m512i join32(const join16 *j, __m256i symbols, __m512i raw
 
 /* Writes 64 words. `top` and `low` point at the planes' bytes of these words. */
 UW_TARGET UW_INLINE void join_store(const join16 *j, __m512i symbols, const uint8_t *low,
-                                    const uint8_t *top, uint16_t *out)
+                                    const uint8_t *top, uw_u16 *out)
 {
     __m512i bits = unpack64(_mm512_loadu_si512(top), j->order, j->shifts, j->top_mask);
     __m512i raw0 = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(bits));

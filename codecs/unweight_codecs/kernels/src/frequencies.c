@@ -1,15 +1,15 @@
-/* Fitting frequency tables: the integer arithmetic of ../../entropy/frequencies.py, step for step. */
+/* Fitting frequency tables: the integer arithmetic of ../reference/tables.py, operation by operation. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "unweight.h"
+#include "exports.h"
 
-enum { UW_COST_BITS = 12, UW_ROUNDS = 3, UW_TWO_BYTES = 0x80, UW_TABLE_BYTES = 2 + 2 * UW_ALPHABET };
+enum { UW_TWO_BYTES = 0x80 }; /* frequencies from here up take two bytes */
 
 static int64_t total_of(const int64_t *counts)
 {
     int64_t total = 0;
-    for (int i = 0; i < UW_ALPHABET; i++)
+    for (uint32_t i = 0; i < UW_ALPHABET; i++)
         total += counts[i];
     return total;
 }
@@ -39,11 +39,11 @@ static void normalise(const int64_t *counts, uint16_t *frequencies)
         frequencies[0] = UW_SLOTS;
         return;
     }
-    for (int i = 0; i < UW_ALPHABET; i++) {
+    for (uint32_t i = 0; i < UW_ALPHABET; i++) {
         if (counts[i] == 0)
             continue;
         const int64_t scaled = counts[i] * UW_SLOTS;
-        fractions[used++] = (fraction){scaled % total, i};
+        fractions[used++] = (fraction){scaled % total, (int)i};
         frequencies[i] = (uint16_t)(scaled / total);
         if (frequencies[i] == 0)
             frequencies[i] = 1;
@@ -56,8 +56,8 @@ static void normalise(const int64_t *counts, uint16_t *frequencies)
             frequencies[fractions[i].symbol]++;
     }
     for (; missing < 0; missing++) {
-        int largest = 0;
-        for (int i = 1; i < UW_ALPHABET; i++)
+        uint32_t largest = 0;
+        for (uint32_t i = 1; i < UW_ALPHABET; i++)
             if (frequencies[i] > frequencies[largest])
                 largest = i;
         frequencies[largest]--;
@@ -67,7 +67,7 @@ static void normalise(const int64_t *counts, uint16_t *frequencies)
 static int64_t cost(const int64_t *counts, const uint16_t *frequencies, const int64_t *lengths)
 {
     int64_t units = 0;
-    for (int i = 0; i < UW_ALPHABET; i++)
+    for (uint32_t i = 0; i < UW_ALPHABET; i++)
         units += counts[i] * lengths[frequencies[i]];
     return (units + (1 << UW_COST_BITS) - 1) >> UW_COST_BITS;
 }
@@ -101,7 +101,7 @@ static void fit(const int64_t *counts, uint32_t rows, const uint8_t *choice, uin
         memset(pooled, 0, sizeof pooled);
         for (uint32_t row = 0; row < rows; row++)
             if (choice[row] == k)
-                for (int i = 0; i < UW_ALPHABET; i++)
+                for (uint32_t i = 0; i < UW_ALPHABET; i++)
                     pooled[i] += counts[(size_t)row * UW_ALPHABET + i];
         normalise(pooled, tables + (size_t)k * UW_ALPHABET);
     }
@@ -118,7 +118,7 @@ static uint32_t assign(const int64_t *counts, uint32_t rows, const uint16_t *tab
         int64_t best = INT64_MAX;
         for (uint32_t k = 0; k < number; k++) {
             int64_t units = 0;
-            for (int i = 0; i < UW_ALPHABET; i++)
+            for (uint32_t i = 0; i < UW_ALPHABET; i++)
                 units += counts[(size_t)row * UW_ALPHABET + i] * lengths[tables[(size_t)k * UW_ALPHABET + i]];
             if (units < best) {
                 best = units;
@@ -136,31 +136,28 @@ static uint32_t assign(const int64_t *counts, uint32_t rows, const uint16_t *tab
 }
 
 /* Normalises each of `rows` histograms. */
-UW_EXPORT void uw_normalise(const int64_t *counts, uint32_t rows, uint16_t *tables)
+void uw_normalise(const int64_t *counts, uint32_t rows, uint16_t *tables)
 {
     for (uint32_t row = 0; row < rows; row++)
         normalise(counts + (size_t)row * UW_ALPHABET, tables + (size_t)row * UW_ALPHABET);
 }
 
-/* Lloyd's algorithm from a given first choice of `number` (at most 256) clusters, which must not have
- * gaps. `lengths` holds the code length of every frequency. Sets tables and choice; `number` becomes
- * the tables in use. Returns the cost in bits, tables included, or -1 when memory is short. */
-UW_EXPORT int64_t uw_lloyd(const int64_t *counts, uint32_t rows, const int64_t *lengths, uint32_t *number,
-                           uint8_t *choice, uint16_t *tables)
+/* Lloyd's algorithm from a given first choice of `number` (at most 256) clusters, which must not have gaps. `lengths`
+ * holds the code length of every frequency; `before` is scratch memory for `rows` bytes. Sets tables and choice;
+ * `number` becomes the tables in use. Returns the cost in bits, tables included. */
+int64_t uw_lloyd(const int64_t *counts, uint32_t rows, const int64_t *lengths, uint32_t *number, uint8_t *choice,
+                 uint8_t *before, uint16_t *tables)
 {
-    uint8_t *before = malloc(rows ? rows : 1), serialised[UW_TABLE_BYTES];
+    uint8_t serialised[UW_TABLE_BYTES];
     int64_t total = 0;
-    if (!before)
-        return -1;
     fit(counts, rows, choice, *number, tables);
-    for (int round = 0; *number > 1 && round < UW_ROUNDS; round++) {
+    for (int iteration = 0; *number > 1 && iteration < UW_LLOYD_ITERATIONS; iteration++) {
         memcpy(before, choice, rows);
         *number = assign(counts, rows, tables, *number, lengths, choice);
         if (memcmp(before, choice, rows) == 0)
             break;
         fit(counts, rows, choice, *number, tables);
     }
-    free(before);
     for (uint32_t row = 0; row < rows; row++)
         total += cost(counts + (size_t)row * UW_ALPHABET, tables + (size_t)choice[row] * UW_ALPHABET, lengths);
     for (uint32_t k = 0; k < *number; k++)
@@ -169,7 +166,7 @@ UW_EXPORT int64_t uw_lloyd(const int64_t *counts, uint32_t rows, const int64_t *
 }
 
 /* Writes `count` tables one after the other; `out` has room for UW_TABLE_BYTES each. Returns the bytes. */
-UW_EXPORT int64_t uw_serialise(const uint16_t *tables, uint32_t count, uint8_t *out)
+int64_t uw_serialise(const uint16_t *tables, uint32_t count, uint8_t *out)
 {
     int64_t used = 0;
     for (uint32_t k = 0; k < count; k++)
@@ -177,33 +174,32 @@ UW_EXPORT int64_t uw_serialise(const uint16_t *tables, uint32_t count, uint8_t *
     return used;
 }
 
-/* Reads `count` tables. Returns the bytes they take, UW_CUT when they are cut short, or UW_SUM when one
- * does not sum to 4096. */
-UW_EXPORT int64_t uw_parse(const uint8_t *data, uint64_t length, uint32_t count, uint16_t *tables)
+/* Reads `count` tables from `length` bytes. Returns the bytes they take, UW_CUT_SHORT or UW_WRONG_SUM. */
+int64_t uw_parse(const uint8_t *data, uint64_t length, uint32_t count, uint16_t *tables)
 {
-    enum { UW_CUT = -1, UW_SUM = -2 };
     uint64_t at = 0;
     memset(tables, 0, (size_t)count * UW_ALPHABET * sizeof *tables);
-    for (uint32_t k = 0; k < count; k++, tables += UW_ALPHABET) {
+    for (uint32_t k = 0; k < count; k++) {
+        uint16_t *table = tables + (size_t)k * UW_ALPHABET;
         uint32_t sum = 0;
         if (length - at < 2)
-            return UW_CUT;
+            return UW_CUT_SHORT;
         const uint32_t first = data[at], last = data[at + 1];
         at += 2;
         for (uint32_t i = first; i <= last; i++) {
             if (at == length)
-                return UW_CUT;
+                return UW_CUT_SHORT;
             uint32_t frequency = data[at++];
             if (frequency & UW_TWO_BYTES) {
                 if (at == length)
-                    return UW_CUT;
+                    return UW_CUT_SHORT;
                 frequency = (frequency & 0x7f) | (uint32_t)data[at++] << 7;
             }
-            tables[i] = (uint16_t)frequency;
+            table[i] = (uint16_t)frequency;
             sum += frequency;
         }
         if (sum != UW_SLOTS)
-            return UW_SUM;
+            return UW_WRONG_SUM;
     }
     return (int64_t)at;
 }

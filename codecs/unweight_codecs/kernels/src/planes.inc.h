@@ -13,103 +13,59 @@
 
 #include "unweight.h"
 
-/* `bytes`, the number of byte planes, is a constant wherever these are called, so that the compiler
- * unrolls the plane loops and vectorises over the words. */
-#define UW_SPLIT_AND_JOIN(TYPE)                                                                    \
-    UW_TARGET UW_INLINE void split_of_##TYPE(const TYPE *restrict words, size_t count,             \
-                                             const uw_float *format, const uint32_t bytes,         \
-                                             uint8_t *restrict symbols, uint8_t *restrict planes,  \
-                                             size_t stride, uint8_t *restrict top)                 \
-    {                                                                                              \
-        const uint32_t low_bits = format->mantissa_bits - format->top_bits;                        \
-        const uint32_t sign_at = format->exponent_bits + format->mantissa_bits;                    \
-        const TYPE value_mask = (TYPE)(((TYPE)1 << (format->exponent_bits + format->top_bits)) - 1); \
-        const TYPE top_mask = (TYPE)(((TYPE)1 << format->top_bits) - 1);                           \
-        const TYPE base = (TYPE)(format->base << format->top_bits);                                \
-        const TYPE limit = (TYPE)(format->window << format->top_bits);                             \
-        const TYPE low_mask = (TYPE)(((TYPE)1 << low_bits) - 1);                                   \
-        for (size_t i = 0; i < count; i++) {                                                       \
-            TYPE value = (TYPE)(words[i] >> low_bits) & value_mask;                                \
-            TYPE symbol = (TYPE)(value - base);                                                    \
-            symbols[i] = (uint8_t)(symbol < limit ? symbol : (TYPE)(limit | (value & top_mask)));  \
-        }                                                                                          \
-        for (uint32_t plane = 0; plane < bytes; plane++) {                                         \
-            uint8_t *restrict out = planes + plane * stride;                                       \
-            for (size_t i = 0; i < count; i++) {                                                   \
-                TYPE sign = (TYPE)(words[i] >> sign_at & 1);                                       \
-                TYPE raw = (TYPE)((words[i] & low_mask) | (TYPE)(sign << low_bits));               \
-                out[i] = (uint8_t)(raw >> (8 * plane));                                            \
-            }                                                                                      \
-        }                                                                                          \
-        if ((low_bits + 1) % 8)                                                                    \
-            for (size_t i = 0; i < count; i++) {                                                   \
-                TYPE sign = (TYPE)(words[i] >> sign_at & 1);                                       \
-                TYPE raw = (TYPE)((words[i] & low_mask) | (TYPE)(sign << low_bits));               \
-                top[i] = (uint8_t)(raw >> (8 * bytes));                                            \
-            }                                                                                      \
-    }                                                                                              \
-    UW_TARGET UW_INLINE void join_of_##TYPE(const uint8_t *restrict symbols,                       \
-                                            const uint8_t *const planes[8],                        \
-                                            const uint8_t *restrict top, size_t count,             \
-                                            const uw_float *format, const uint32_t bytes,          \
-                                            const uint32_t rest, TYPE *restrict words)             \
-    {                                                                                              \
-        const uint32_t low_bits = format->mantissa_bits - format->top_bits;                        \
-        const uint32_t sign_at = format->exponent_bits + format->mantissa_bits;                    \
-        const TYPE base = (TYPE)(format->base << format->top_bits);                                \
-        const TYPE value_mask = (TYPE)(((TYPE)1 << (format->exponent_bits + format->top_bits)) - 1); \
-        const TYPE low_mask = (TYPE)(((TYPE)1 << low_bits) - 1);                                   \
-        for (size_t i = 0; i < count; i++) {                                                       \
-            TYPE raw = rest ? (TYPE)((TYPE)top[i] << (8 * bytes)) : 0;                             \
-            for (uint32_t plane = 0; plane < bytes; plane++)                                       \
-                raw |= (TYPE)((TYPE)planes[plane][i] << (8 * plane));                              \
-            TYPE value = (TYPE)(symbols[i] + base) & value_mask;                                   \
-            words[i] = (TYPE)((TYPE)(raw >> low_bits & 1) << sign_at | (TYPE)(value << low_bits) | \
-                              (raw & low_mask));                                                   \
-        }                                                                                          \
-    }
+#define UW_PASTE(NAME, TYPE) NAME##_##TYPE
+#define UW_EXPANDED(NAME, TYPE) UW_PASTE(NAME, TYPE)
+#define UW_NAME(NAME) UW_EXPANDED(NAME, UW_WORD)
 
-UW_SPLIT_AND_JOIN(uint8_t)
-UW_SPLIT_AND_JOIN(uint16_t)
-UW_SPLIT_AND_JOIN(uint32_t)
-UW_SPLIT_AND_JOIN(uint64_t)
+#define UW_WORD uint8_t
+#include "words.inc.h"
+#undef UW_WORD
+#define UW_WORD uint16_t
+#include "words.inc.h"
+#undef UW_WORD
+#define UW_WORD uint32_t
+#include "words.inc.h"
+#undef UW_WORD
+#define UW_WORD uint64_t
+#include "words.inc.h"
+#undef UW_WORD
 
 /* The byte planes a word of each size can have, given m <= 3: one call per combination. */
-#define UW_FORMATS(CASE)                                                                           \
-    CASE(1, 0, uint8_t)                                                                            \
-    CASE(2, 0, uint16_t) CASE(2, 1, uint16_t)                                                      \
-    CASE(4, 2, uint32_t) CASE(4, 3, uint32_t)                                                      \
+#define UW_FORMATS(CASE)                                  \
+    CASE(1, 0, uint8_t)                                   \
+    CASE(2, 0, uint16_t) CASE(2, 1, uint16_t)             \
+    CASE(4, 2, uint32_t) CASE(4, 3, uint32_t)             \
     CASE(8, 6, uint64_t)
 
-/* Works in blocks that stay in the first-level cache, as every plane is a pass of its own. */
-enum { UW_BLOCK = 4096 };
+enum { UW_WORDS_AT_ONCE = 4096 }; /* they stay in the first-level cache, as every plane is a pass of its own */
 
-UW_TARGET static void split(const uint8_t *words, size_t count, const uw_float *format,
-                            uint8_t *symbols, uint8_t *planes, size_t stride, uint8_t *top)
+UW_TARGET static void split(const uint8_t *words, size_t count, const uw_split_spec *spec, uint8_t *symbols,
+                            uint8_t *planes, size_t stride, uint8_t *top)
 {
-    const uint32_t bytes = (format->mantissa_bits - format->top_bits + 1) / 8;
-    for (size_t at = 0; at < count; at += UW_BLOCK) {
-        const size_t part = count - at < UW_BLOCK ? count - at : UW_BLOCK;
-        const uint8_t *in = words + at * format->word_bytes;
-#define UW_CASE(SIZE, BYTES, TYPE)                                                                 \
-    if (format->word_bytes == SIZE && bytes == BYTES)                                              \
-        split_of_##TYPE((const TYPE *)in, part, format, BYTES, symbols + at, planes + at, stride, top + at);
+    const uint32_t bytes = (spec->mantissa_bits - spec->top_bits + 1) / 8;
+    for (size_t at = 0; at < count; at += UW_WORDS_AT_ONCE) {
+        const size_t part = count - at < UW_WORDS_AT_ONCE ? count - at : UW_WORDS_AT_ONCE;
+        const uint8_t *in = words + at * spec->word_bytes;
+#define UW_CASE(SIZE, BYTES, TYPE)                  \
+    if (spec->word_bytes == SIZE && bytes == BYTES) \
+        split_##TYPE((const uw_unaligned_##TYPE *)in, part, spec, BYTES, symbols + at, planes + at, stride, top + at);
         UW_FORMATS(UW_CASE)
 #undef UW_CASE
     }
 }
 
 UW_TARGET static void join(const uint8_t *symbols, const uint8_t *const planes[8], const uint8_t *top,
-                           size_t count, const uw_float *format, uint8_t *words)
+                           size_t count, const uw_split_spec *spec, uint8_t *words)
 {
-    const uint32_t raw_bits = format->mantissa_bits - format->top_bits + 1;
+    const uint32_t raw_bits = spec->mantissa_bits - spec->top_bits + 1;
     const uint32_t bytes = raw_bits / 8, rest = raw_bits % 8;
-#define UW_CASE(SIZE, BYTES, TYPE)                                                                 \
-    if (format->word_bytes == SIZE && bytes == BYTES) {                                            \
-        if (rest)                                                                                  \
-            join_of_##TYPE(symbols, planes, top, count, format, BYTES, 1, (TYPE *)words);          \
-        else                                                                                       \
-            join_of_##TYPE(symbols, planes, top, count, format, BYTES, 0, (TYPE *)words);          \
+#define UW_CASE(SIZE, BYTES, TYPE)                                              \
+    if (spec->word_bytes == SIZE && bytes == BYTES) {                           \
+        uw_unaligned_##TYPE *const to = (uw_unaligned_##TYPE *)words;           \
+        if (rest)                                                               \
+            join_##TYPE(symbols, planes, top, count, spec, BYTES, 1, to);       \
+        else                                                                    \
+            join_##TYPE(symbols, planes, top, count, spec, BYTES, 0, to);       \
     }
     UW_FORMATS(UW_CASE)
 #undef UW_CASE

@@ -3,7 +3,7 @@
 
 #include "unweight.h"
 
-int uw_decoding_table(const uint16_t *frequencies, uw_slot *table)
+int uw_decoding_table(const uint16_t *frequencies, uw_decoder_entry *table)
 {
     uint32_t start = 0;
     for (uint32_t symbol = 0; symbol < UW_ALPHABET; symbol++) {
@@ -17,7 +17,7 @@ int uw_decoding_table(const uint16_t *frequencies, uw_slot *table)
     return start == UW_SLOTS ? 0 : -1;
 }
 
-int uw_encoding_table(const uint16_t *frequencies, uw_step *table)
+int uw_encoding_table(const uint16_t *frequencies, uw_encoder_entry *table)
 {
     uint32_t start = 0, used = 0;
     for (uint32_t symbol = 0; symbol < UW_ALPHABET; symbol++) {

@@ -100,52 +100,7 @@ __device__ __noinline__ int depth(int n) {
 """
 
 
-@pytest.fixture(scope="module")
-def faulty(simulator: Simulator) -> Module:
-    kernels = (
-        f'\nextern "C" __global__ void {name}(int* out, const int* in) {{\n'
-        f"#line 1\nunsigned i = threadIdx.x; {body} }}"
-        for name, (body, _) in FAULTS.items()
-    )
-    limited = Simulator(simulator.cache, Limits(processor_seconds=1))
-    return limited.load(HEAD + "".join(kernels))
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_fault(simulator: Simulator, faulty: Module, name: str) -> None:
-    out = simulator.array(np.zeros(64, np.int32))
-    constant = simulator.array(np.zeros(61, np.int32))
-    with pytest.raises(KernelFault, match=f"^{name}: .*({FAULTS[name][1]})"):
-        faulty.get_function(name)((1,), (64,), (out, constant), 256)
-
-
-def test_reads_shortly_before_an_array_that_begins_behind_a_guard(
-    simulator: Simulator,
-) -> None:
-    source = 'extern "C" __global__ void look(const int *in, int *out) { out[0] = in[-1]; }'
-    look = simulator.load(source).get_function("look")
-    out = simulator.empty(1, np.int32)
-    look((1,), (1,), (simulator.empty(5, np.int32), out))  # the same page: nothing to be seen
-    data = simulator.empty(5, np.int32, at_start=True)
-    with pytest.raises(KernelFault, match="invalid read, 4 bytes before the start of argument 1"):
-        look((1,), (1,), (data, out))
-
-
-def test_writes_before_a_fault_remain(simulator: Simulator, faulty: Module) -> None:
-    out = simulator.array(np.zeros(64, np.int32))
-    with pytest.raises(KernelFault):
-        faulty.get_function("write_behind")((1,), (64,), (out, out), 256)
-    assert simulator.to_host(out).any()
-
-
-def test_constant_buffer_that_is_also_output(simulator: Simulator) -> None:
-    source = 'extern "C" __global__ void twice(const int* in, int* out) { out[0] = in[0] + 1; }'
-    values = simulator.array(np.zeros(4, np.int32))
-    simulator.load(source).get_function("twice")((1,), (1,), (values, values))
-    assert simulator.to_host(values).tolist() == [1, 0, 0, 0]
-
-
-STRUCTURES = r"""
+OTHERS = r"""
 struct Pair { int* data; unsigned count; };
 template <class T> __device__ T* scratch() { __shared__ T space[64]; return space; }
 extern "C" __global__ void __launch_bounds__((2 * 16) * 2, 1) fill(Pair pair,
@@ -167,13 +122,68 @@ extern "C" __global__ void fixed(unsigned* out) {
 KERNEL(put_float, float)
 KERNEL(put_byte, unsigned char)
 KERNEL(put_long, long long)
+extern "C" __global__ void look(const int *in, int *out) { out[0] = in[-1]; }
+extern "C" __global__ void twice(const int* in, int* out) { out[0] = in[0] + 1; }
+extern "C" __global__ void at(unsigned char* p, int i) { p[i] = 1; }
 """
-PAIR = np.dtype([("data", np.uint64), ("count", np.uint32)], align=True)
+# One text for all tests: compiling it takes little longer than compiling one of its kernels.
+SOURCE = "".join(
+    (
+        HEAD,
+        OTHERS,
+        *(
+            f'\nextern "C" __global__ void {name}(int* out, const int* in) {{\n'
+            f"#line 1\nunsigned i = threadIdx.x; {body} }}"
+            for name, (body, _) in FAULTS.items()
+        ),
+    )
+)
 
 
 @pytest.fixture(scope="module")
-def structures(simulator: Simulator) -> Module:
-    return simulator.load(STRUCTURES)
+def compiled(simulator: Simulator) -> Module:
+    return simulator.load(SOURCE)
+
+
+@pytest.fixture(scope="module")
+def faulty(simulator: Simulator) -> Module:
+    """Return the same with little patience."""
+    return Simulator(simulator.cache, Limits(processor_seconds=1)).load(SOURCE)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_fault(simulator: Simulator, faulty: Module, name: str) -> None:
+    out = simulator.array(np.zeros(64, np.int32))
+    constant = simulator.array(np.zeros(61, np.int32))
+    with pytest.raises(KernelFault, match=f"^{name}: .*({FAULTS[name][1]})"):
+        faulty.get_function(name)((1,), (64,), (out, constant), 256)
+
+
+def test_reads_shortly_before_an_array_that_begins_behind_a_guard(
+    simulator: Simulator, compiled: Module
+) -> None:
+    look = compiled.get_function("look")
+    out = simulator.empty(1, np.int32)
+    look((1,), (1,), (simulator.empty(5, np.int32), out))  # the same page: nothing to be seen
+    data = simulator.empty(5, np.int32, at_start=True)
+    with pytest.raises(KernelFault, match="invalid read, 4 bytes before the start of argument 1"):
+        look((1,), (1,), (data, out))
+
+
+def test_writes_before_a_fault_remain(simulator: Simulator, faulty: Module) -> None:
+    out = simulator.array(np.zeros(64, np.int32))
+    with pytest.raises(KernelFault):
+        faulty.get_function("write_behind")((1,), (64,), (out, out), 256)
+    assert simulator.to_host(out).any()
+
+
+def test_constant_buffer_that_is_also_output(simulator: Simulator, compiled: Module) -> None:
+    values = simulator.array(np.zeros(4, np.int32))
+    compiled.get_function("twice")((1,), (1,), (values, values))
+    assert simulator.to_host(values).tolist() == [1, 0, 0, 0]
+
+
+PAIR = np.dtype([("data", np.uint64), ("count", np.uint32)], align=True)
 
 
 def pair_of(simulator: Simulator, data: Array, count: int) -> np.void:
@@ -182,9 +192,9 @@ def pair_of(simulator: Simulator, data: Array, count: int) -> np.void:
     return pairs[0]
 
 
-def test_pointers_in_structures(simulator: Simulator, structures: Module) -> None:
+def test_pointers_in_compiled(simulator: Simulator, compiled: Module) -> None:
     data, sum_ = simulator.empty(64, np.int32), simulator.array(np.zeros(1, np.uint64))
-    fill = structures.get_function("fill")
+    fill = compiled.get_function("fill")
     fill((3,), (64,), (pair_of(simulator, data, 63), sum_))
     assert simulator.to_host(data).tolist() == list(range(64))
     assert int(simulator.to_host(sum_)[0]) == 3 * 0xCDCDCDCD  # every block starts with poison
@@ -193,9 +203,9 @@ def test_pointers_in_structures(simulator: Simulator, structures: Module) -> Non
         fill((1,), (64,), (pair_of(simulator, short, 32), sum_))
 
 
-def test_shared_memory_is_limited(simulator: Simulator, structures: Module) -> None:
+def test_shared_memory_is_limited(simulator: Simulator, compiled: Module) -> None:
     out = simulator.empty(64, np.uint32)
-    fixed = structures.get_function("fixed")
+    fixed = compiled.get_function("fixed")
     fixed((2,), (64,), (out,), 1024)
     with pytest.raises(KernelFault, match=r"shared memory: \d+ bytes static and 8192 dynamic"):
         fixed((2,), (64,), (out,), 8192)
@@ -225,18 +235,18 @@ def test_shared_memory_is_limited(simulator: Simulator, structures: Module) -> N
     ],
 )
 def test_arguments_must_fit(
-    simulator: Simulator, structures: Module, name: str, wrong: object, message: str
+    simulator: Simulator, compiled: Module, name: str, wrong: object, message: str
 ) -> None:
     assert callable(wrong)
     arguments = wrong(simulator.array(np.zeros(16, np.float32)))
     with pytest.raises(LaunchError, match=message):
-        structures.get_function(name)((1,), (1,), arguments)
+        compiled.get_function(name)((1,), (1,), arguments)
 
 
-def test_bytes_fit_every_pointer(simulator: Simulator, structures: Module) -> None:
+def test_bytes_fit_every_pointer(simulator: Simulator, compiled: Module) -> None:
     raw, words = simulator.empty(8, np.uint8), simulator.empty(2, np.uint32)
-    structures.get_function("put_long")((1,), (1,), (raw, np.int64(-2)))
-    structures.get_function("put_byte")((1,), (1,), (words[1:], np.uint8(7)))
+    compiled.get_function("put_long")((1,), (1,), (raw, np.int64(-2)))
+    compiled.get_function("put_byte")((1,), (1,), (words[1:], np.uint8(7)))
     assert simulator.to_host(raw).view(np.int64).tolist() == [-2]
     assert simulator.to_host(words).tolist() == [0xCDCDCDCD, 0xCDCDCD07]
 
@@ -252,25 +262,26 @@ def test_bytes_fit_every_pointer(simulator: Simulator, structures: Module) -> No
     ],
 )
 def test_extents_must_fit(
-    structures: Module, grid: tuple[int, ...], block: tuple[int, ...], message: str
+    compiled: Module, grid: tuple[int, ...], block: tuple[int, ...], message: str
 ) -> None:
     with pytest.raises(LaunchError, match=message):
-        structures.get_function("fill")(grid, block, ())
+        compiled.get_function("fill")(grid, block, ())
 
 
-def test_an_unknown_kernel(structures: Module) -> None:
+def test_an_unknown_kernel(compiled: Module) -> None:
     with pytest.raises(LaunchError, match="there is no kernel scratch"):
-        structures.get_function("scratch")
+        compiled.get_function("scratch")
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 15, 16, 17, 4096, 5000])
 @pytest.mark.parametrize("alignment", [1, 4, 16, 256])
-def test_arrays_are_aligned(simulator: Simulator, size: int, alignment: int) -> None:
+def test_arrays_are_aligned(
+    simulator: Simulator, compiled: Module, size: int, alignment: int
+) -> None:
     array = simulator.empty(size, np.uint8, alignment=alignment)
     assert simulator.address(array) % alignment == 0
     assert (simulator.to_host(array) == 0xCD).all()
-    source = 'extern "C" __global__ void at(unsigned char* p, int i) { p[i] = 1; }'
-    at = simulator.load(source).get_function("at")
+    at = compiled.get_function("at")
     for place in (-1, size + alignment - 1):  # beyond what alignment leaves behind the end
         with pytest.raises(KernelFault):
             at((1,), (1,), (array, np.int32(place)))

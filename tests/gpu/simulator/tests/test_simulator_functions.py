@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ def collective_source() -> str:
 def test_collectives(device: Device, mask: int) -> None:
     values = RNG.integers(0, 1 << 32, 32, np.uint32)
     given, out = device.array(values), device.empty((len(COLLECTIVES), 32), np.uint32)
-    collectives = device.load(collective_source(), seed=mask).get_function("collectives")
+    collectives = device.load(all_kernels(), seed=mask).get_function("collectives")
     collectives((1,), (32,), (given, out, np.uint32(mask)))
     found = device.to_host(out)
     for row, (expression, expected) in zip(found, COLLECTIVES.items(), strict=True):
@@ -88,7 +89,7 @@ SHUFFLES = kernel(
 def test_shuffles(device: Device, width: int, by: int) -> None:
     values = RNG.integers(0, 1 << 63, 32, np.uint64)
     given, out = device.array(values), device.empty((5, 32), np.uint64)
-    shuffles = device.load(SHUFFLES, seed=by).get_function("shuffles")
+    shuffles = device.load(all_kernels(), seed=by).get_function("shuffles")
     shuffles((1,), (32,), (given, out, np.int32(by), np.int32(width)))
     lane = np.arange(32)
     first, last = lane // width * width, lane // width * width + width - 1
@@ -104,25 +105,37 @@ def test_shuffles(device: Device, width: int, by: int) -> None:
     assert np.array_equal(found[4], (lane + 1) % 32)
 
 
-def test_barriers_that_vote(device: Device) -> None:
-    body = """unsigned i = threadIdx.x;
+VOTES = kernel(
+    "votes",
+    "unsigned* out",
+    """unsigned i = threadIdx.x;
     if (i >= 90) return;
     out[i] = __syncthreads_count(i % 3 == 0);
     out[96 + i] = __syncthreads_or(i == 71);
     out[192 + i] = __syncthreads_and(i != 71);
-    out[288 + i] = __syncthreads_and(1) + 2 * __syncthreads_or(0);"""
+    out[288 + i] = __syncthreads_and(1) + 2 * __syncthreads_or(0);""",
+)
+
+
+def test_barriers_that_vote(device: Device) -> None:
     out = device.empty((4, 96), np.uint32)
-    votes = device.load(kernel("votes", "unsigned* out", body)).get_function("votes")
+    votes = device.load(all_kernels()).get_function("votes")
     votes((1,), (96,), (out,))
     assert [set(row.tolist()) for row in device.to_host(out)[:, :90]] == [{30}, {1}, {0}, {1}]
 
 
+PARTIAL = kernel(
+    "partial",
+    "unsigned* out",
+    "out[threadIdx.x] = __ballot_sync(0xffffffff, 1) + __reduce_add_sync(0xffffffff, 1u);",
+)
+
+
 def test_a_partial_warp(device: Device) -> None:
-    body = "out[threadIdx.x] = __ballot_sync(0xffffffff, 1) + __reduce_add_sync(0xffffffff, 1u);"
     out = device.empty(37, np.uint32)
     if device.name != "simulator":
         pytest.skip("a GPU may wait for lanes that do not exist")
-    partial = device.load(kernel("partial", "unsigned* out", body)).get_function("partial")
+    partial = device.load(all_kernels()).get_function("partial")
     partial((1,), (37,), (out,))
     assert device.to_host(out).tolist() == [(ALL + 32) & ALL] * 32 + [31 + 5] * 5
 
@@ -173,12 +186,16 @@ INTEGERS: dict[str, OnIntegers] = {
 }
 
 
-def test_integers(device: Device) -> None:
+def integer_source() -> str:
     body = "unsigned long long i = threadIdx.x, q = (unsigned long long)b[i] << 32 | a[i];\n"
     body += "unsigned x = a[i], y = b[i], z = c[i];\n"
     body += "\n".join(f"out[{k} * 64 + i] = {text};" for k, text in enumerate(INTEGERS))
     parameters = "const unsigned* a, const unsigned* b, const unsigned* c, unsigned long long* out"
-    integers = device.load(kernel("integers", parameters, body)).get_function("integers")
+    return kernel("integers", parameters, body)
+
+
+def test_integers(device: Device) -> None:
+    integers = device.load(all_kernels()).get_function("integers")
     given = RNG.integers(0, 1 << 32, (3, 64), np.uint32)
     edges = (0, 1, 0x80000000, ALL)
     given[:, :64] = np.where(np.arange(64) < 40, given, 0)
@@ -214,7 +231,7 @@ ONE, THIRD = np.float32(1), np.float32(1) / np.float32(3)
 
 def test_floats(device: Device) -> None:
     out = device.empty(16, np.float32)
-    device.load(kernel("floats", "float* out", FLOATS)).get_function("floats")((1,), (1,), (out,))
+    device.load(all_kernels()).get_function("floats")((1,), (1,), (out,))
     found = device.to_host(out)
     assert found.tolist()[:10] == [
         *(2.0**-24, 0.0, 0.0, 2.0**-24),
@@ -248,19 +265,22 @@ def converted(value: float, source: str, target: str, rounding: str) -> int:
     return min(max(whole, int(info.min)), int(info.max)) & (1 << info.bits) - 1
 
 
-def test_conversions_to_integers(device: Device) -> None:
+def conversion_source() -> str:
     lines = []
-    for i, (source, target, rounding) in enumerate(CONVERSIONS):
+    for i, (given, target, rounding) in enumerate(CONVERSIONS):
         wide = "unsigned" if "int" in target else "unsigned long long"
-        function = f"__{source}2{target}_{rounding}"
-        lines.append(f"out[{i} * {len(VALUES)} + i] = ({wide}){function}(({source})in[i]);")
-    source = kernel(
+        function = f"__{given}2{target}_{rounding}"
+        lines.append(f"out[{i} * {len(VALUES)} + i] = ({wide}){function}(({given})in[i]);")
+    return kernel(
         "convert",
         "const double* in, unsigned long long* out",
         "int i = threadIdx.x;\n" + "\n".join(lines),
     )
+
+
+def test_conversions_to_integers(device: Device) -> None:
     out = device.empty((len(CONVERSIONS), len(VALUES)), np.uint64)
-    convert = device.load(source).get_function("convert")
+    convert = device.load(all_kernels()).get_function("convert")
     convert((1,), (len(VALUES),), (device.array(np.array(VALUES)), out))
     for row, names in zip(device.to_host(out), CONVERSIONS, strict=True):
         assert row.tolist() == [converted(value, *names) for value in VALUES], names
@@ -283,34 +303,43 @@ ATOMICS = {
 }
 
 
-def test_atomics(device: Device) -> None:
+def atomic_source() -> str:
     body = "unsigned i = threadIdx.x;\n" + "\n".join(
         f"{{ unsigned* at = out + {k}; {text}; }}" for k, text in enumerate(ATOMICS)
     )
+    return kernel("atomics", "unsigned* out", body)
+
+
+def test_atomics(device: Device) -> None:
     out = device.array(np.full(len(ATOMICS), 100, np.uint32))
-    device.load(kernel("atomics", "unsigned* out", body)).get_function("atomics")(
-        (1,), (64,), (out,)
-    )
+    device.load(all_kernels()).get_function("atomics")((1,), (64,), (out,))
     assert device.to_host(out).tolist() == list(ATOMICS.values())
 
 
-def test_wide_atomics(device: Device) -> None:
-    body = """int i = threadIdx.x;
+WIDE_ATOMICS = kernel(
+    "wide",
+    "float* f, double* d, unsigned long long* q",
+    """int i = threadIdx.x;
     atomicAdd(f, 0.5f); atomicAdd(d, 0.25); atomicAdd(q, 1ull << 40); atomicMax(q + 1, 1ull << i);
     atomicExch(f + 1, 2.0f);
     unsigned long long old = q[2], seen;
-    do { seen = old; old = atomicCAS(q + 2, seen, seen + 3); } while (old != seen);"""
+    do { seen = old; old = atomicCAS(q + 2, seen, seen + 3); } while (old != seen);""",
+)
+
+
+def test_wide_atomics(device: Device) -> None:
     single, double = device.array(np.zeros(2, np.float32)), device.array(np.zeros(1))
     words = device.array(np.zeros(3, np.uint64))
-    source = kernel("wide", "float* f, double* d, unsigned long long* q", body)
-    device.load(source, seed=5).get_function("wide")((1,), (64,), (single, double, words))
+    device.load(all_kernels(), seed=5).get_function("wide")((1,), (64,), (single, double, words))
     assert device.to_host(single).tolist() == [32.0, 2.0]
     assert device.to_host(double).tolist() == [16.0]
     assert device.to_host(words).tolist() == [64 << 40, 1 << 63, 192]
 
 
-def test_vectors(device: Device) -> None:
-    body = """
+VECTORS = kernel(
+    "vectors",
+    "unsigned* out",
+    """
     ((uint4*)out)[0] = make_uint4(sizeof(uint2), sizeof(uint3), sizeof(uint4), sizeof(float4));
     ((uint4*)out)[1] = make_uint4(alignof(uint2), alignof(uint3), alignof(uint4), alignof(float2));
     ((uint4*)out)[2] = make_uint4(alignof(uchar4), alignof(ushort2), alignof(short4),
@@ -318,14 +347,35 @@ def test_vectors(device: Device) -> None:
     ((ushort4*)out)[6] = make_ushort4(1, 2, 3, 4);
     ((uchar2*)out)[28] = make_uchar2(5, 6);
     float2 pair = make_float2(1.5f, -2.0f);
-    ((float*)out)[15] = pair.x + pair.y;"""
+    ((float*)out)[15] = pair.x + pair.y;""",
+)
+
+
+def test_vectors(device: Device) -> None:
     out = device.array(np.zeros(16, np.uint32))
-    device.load(kernel("vectors", "unsigned* out", body)).get_function("vectors")(
-        (1,), (1,), (out,)
-    )
+    device.load(all_kernels()).get_function("vectors")((1,), (1,), (out,))
     words = device.to_host(out)
     assert words[:12].tolist() == [8, 12, 16, 16, 8, 4, 16, 8, 4, 4, 8, 16]
     raw = words.view(np.uint8)
     assert raw[48:56].view(np.uint16).tolist() == [1, 2, 3, 4]
     assert raw[56:58].tolist() == [5, 6]
     assert words[15:].view(np.float32).tolist() == [-0.5]
+
+
+@cache
+def all_kernels() -> str:
+    """Return the kernels of all tests: one compilation takes little longer than that of one."""
+    return "".join(
+        (
+            collective_source(),
+            SHUFFLES,
+            VOTES,
+            PARTIAL,
+            integer_source(),
+            kernel("floats", "float* out", FLOATS),
+            conversion_source(),
+            atomic_source(),
+            WIDE_ATOMICS,
+            VECTORS,
+        )
+    )

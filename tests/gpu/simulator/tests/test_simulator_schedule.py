@@ -1,6 +1,5 @@
 """Threads and blocks run in an order that the seed decides, and races show."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -111,21 +110,6 @@ def test_fibers_of_the_c_library(simulator: Simulator, monkeypatch: pytest.Monke
     slow = Simulator(simulator.cache)
     assert len(results(slow, "reverse", 128, 1)) == 1
     tickets(slow, 0)
-
-
-def test_libraries_are_kept(simulator: Simulator, tmp_path: Path) -> None:
-    source = 'extern "C" __global__ void nothing() {}'
-    Simulator(tmp_path).load(source, options=("-DUNUSED",))
-    (library,) = tmp_path.iterdir()
-    made = library.stat().st_ino
-    Simulator(tmp_path).load(source, options=("--std=c++17", "--fmad=false"))
-    assert [path.stat().st_ino for path in tmp_path.iterdir()] == [made]
-    Simulator(tmp_path).load(source + "\n__device__ int another() { return 1; }")
-    assert len(list(tmp_path.iterdir())) == 2
-    os.utime(library, (0, 0))  # nobody has asked for it since long ago
-    Simulator(tmp_path).load(source + "\n__device__ int another() { return 2; }")
-    assert len(list(tmp_path.iterdir())) == 2
-    assert not library.exists()
 
 
 def test_sources(simulator: Simulator, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.support.safetensors_files import (
     tensor,
     write_and_read,
 )
-from unweight.containers import registry as sniff
+from unweight.containers import registry
 from unweight.containers import safetensors as container
 from unweight.containers.base import ContainerIndex, FileSource
 from unweight.containers.directories.snapshot import open_snapshot
@@ -155,7 +155,7 @@ def test_sniff_goes_by_content_not_by_name(tmp_path: Path, content: bytes, kind:
     path = tmp_path / "model.bin"
     path.write_bytes(content)
     with FileSource(path) as source:
-        assert sniff.sniff(source) == kind
+        assert registry.sniff(source).name == kind
 
 
 # --- files reported by users of other tools -------------------------------------------------
@@ -179,4 +179,4 @@ def _read_everything(path: Path) -> None:
         files = [snapshot.resolve(model) for model in snapshot.models]
     for file in files:
         with FileSource(file) as source:
-            sniff.read_index(source)
+            registry.read_index(source)

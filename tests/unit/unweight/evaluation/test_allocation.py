@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unweight.evaluation.sensitivity.allocation import SPREAD, Tensor, allocate
+from unweight.evaluation.sensitivity.allocation import SPREAD, ProfiledTensor, allocate
 
-QUERY = Tensor("query", 1000, 0.01, 4.0)
-VALUE = Tensor("value", 1000, 0.01, 64.0)
-DOWN = Tensor("down", 4000, 0.04, 1.0)
-UNUSED = Tensor("unused", 10_000, 0.5, 0.0)
+QUERY = ProfiledTensor("query", 1000, 0.01, 4.0)
+VALUE = ProfiledTensor("value", 1000, 0.01, 64.0)
+DOWN = ProfiledTensor("down", 4000, 0.04, 1.0)
+UNUSED = ProfiledTensor("unused", 10_000, 0.5, 0.0)
 
 # Whatever a sensitivity file may hold, and mostly what a model gives.
 NUMBERS = st.one_of(
@@ -24,12 +24,12 @@ NUMBERS = st.one_of(
 SIZES = st.one_of(st.just(0), st.integers(1, 1 << 40), st.just(10**400))
 
 
-def slope(tensor: Tensor, bound: float) -> float:
+def slope(tensor: ProfiledTensor, bound: float) -> float:
     """Return what the loss gains per weight for a relative change of the bound."""
     return tensor.mean_square * tensor.mean_squared_gradient * bound**2
 
 
-def error_of(tensors: tuple[Tensor, ...], bounds: dict[str, float]) -> float:
+def error_of(tensors: tuple[ProfiledTensor, ...], bounds: dict[str, float]) -> float:
     """Return the relative error of all tensors together; exact until the root of it is taken."""
     energies = [tensor.parameters * Fraction(tensor.mean_square) for tensor in tensors]
     errors = sum(
@@ -50,13 +50,15 @@ def test_every_tensor_loses_equally_much_for_a_bit() -> None:
 
 @pytest.mark.parametrize("epsilon", [1e-4, 0.01, 0.05, 0.5, 1.0])
 @pytest.mark.parametrize("others", [(), (UNUSED,)])
-def test_all_together_have_the_error_asked_for(epsilon: float, others: tuple[Tensor, ...]) -> None:
+def test_all_together_have_the_error_asked_for(
+    epsilon: float, others: tuple[ProfiledTensor, ...]
+) -> None:
     tensors = (QUERY, VALUE, DOWN, *others)
     assert error_of(tensors, allocate(tensors, epsilon)) == pytest.approx(epsilon, rel=1e-9)
 
 
 def test_bounds_are_limited_and_the_others_make_up_for_it() -> None:
-    extreme = Tensor("extreme", 1000, 0.01, 1e12)
+    extreme = ProfiledTensor("extreme", 1000, 0.01, 1e12)
     tensors = (QUERY, extreme, DOWN)
     bounds = allocate(tensors, 0.01)
     assert bounds["extreme"] == pytest.approx(0.01 / SPREAD)
@@ -71,7 +73,7 @@ def test_a_tensor_that_the_profile_says_nothing_about_gets_the_common_bound() ->
 
 
 def test_an_energy_beyond_a_float_has_no_bound_beyond_the_limit() -> None:
-    huge = Tensor("huge", 1000, 1e308, 1.0)
+    huge = ProfiledTensor("huge", 1000, 1e308, 1.0)
     bounds = allocate((QUERY, huge, DOWN), 0.01)
     assert max(bounds.values()) <= 0.01 * SPREAD
     assert bounds["huge"] == pytest.approx(0.01)  # next to it, the others do not count
@@ -79,7 +81,10 @@ def test_an_energy_beyond_a_float_has_no_bound_beyond_the_limit() -> None:
 
 def test_nothing_to_go_by_gives_the_common_bound() -> None:
     assert allocate((), 0.01) == {}
-    assert allocate((UNUSED, Tensor("zero", 5, 0.0, 1.0)), 0.01) == {"unused": 0.01, "zero": 0.01}
+    assert allocate((UNUSED, ProfiledTensor("zero", 5, 0.0, 1.0)), 0.01) == {
+        "unused": 0.01,
+        "zero": 0.01,
+    }
 
 
 @given(
@@ -89,7 +94,7 @@ def test_nothing_to_go_by_gives_the_common_bound() -> None:
 def test_whatever_the_profile_says_the_promise_is_kept(
     rows: list[tuple[int, float, float]], epsilon: float
 ) -> None:
-    tensors = tuple(Tensor(str(number), *row) for number, row in enumerate(rows))
+    tensors = tuple(ProfiledTensor(str(number), *row) for number, row in enumerate(rows))
     bounds = allocate(tensors, epsilon)
     assert set(bounds) == {tensor.name for tensor in tensors}
     assert all(0 < bound <= min(1, SPREAD * epsilon) for bound in bounds.values())

@@ -24,7 +24,7 @@ from tests.support.evaluation import (
 from unweight.evaluation.measure import estimates
 from unweight.evaluation.measure.perplexity import compare, measure
 from unweight.evaluation.model.language_model import LanguageModel, replaced
-from unweight.evaluation.model.token_windows import Windows, cut
+from unweight.evaluation.model.token_windows import TokenWindows, cut
 from unweight.evaluation.model.tokenizer import Tokenizer, load_tokenizer
 from unweight.evaluation.text import Text, read_text
 from unweight.operations.progress import NoProgress
@@ -45,7 +45,7 @@ def tokenizer(tiny: LanguageModel) -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def few(tokenizer: Tokenizer) -> Windows:
+def few(tokenizer: Tokenizer) -> TokenWindows:
     return cut(read_text(EVALUATION_TEXT), tokenizer, 128, 3)
 
 
@@ -82,7 +82,7 @@ def test_the_definition_in_numpy(tiny: LanguageModel, tokenizer: Tokenizer) -> N
     assert estimates.perplexity(found).value == pytest.approx(math.exp(np.mean(losses)), rel=1e-5)
 
 
-def test_two_models_in_numpy(tiny: LanguageModel, few: Windows) -> None:
+def test_two_models_in_numpy(tiny: LanguageModel, few: TokenWindows) -> None:
     weights = noisy(weights_of(TINY / "model.safetensors"))
     original = [plain_log_probabilities(tiny, ids)[64:-1] for ids in few.ids]
     first, second = load_model(TINY), tiny
@@ -98,7 +98,7 @@ def test_two_models_in_numpy(tiny: LanguageModel, few: Windows) -> None:
     assert 0 < found.kl_divergence.value < 1
 
 
-def test_replaced_weights_come_back(tiny: LanguageModel, few: Windows) -> None:
+def test_replaced_weights_come_back(tiny: LanguageModel, few: TokenWindows) -> None:
     before = measure(tiny, few, QUIET)
     with replaced(tiny, noisy(weights_of(TINY / "model.safetensors"))):
         assert not np.array_equal(measure(tiny, few, QUIET), before)
@@ -115,14 +115,14 @@ def test_replaced_weights_come_back(tiny: LanguageModel, few: Windows) -> None:
         pass
 
 
-def test_a_model_and_itself(tiny: LanguageModel, few: Windows) -> None:
+def test_a_model_and_itself(tiny: LanguageModel, few: TokenWindows) -> None:
     found = compare(tiny, tiny, few, QUIET)
     assert (found.difference.value, found.kl_divergence.value) == (0.0, 0.0)
     assert found.same_top.value == 1.0
 
 
 def test_scrambled_weights_are_worse_than_guessing(
-    tiny: LanguageModel, few: Windows, tmp_path: Path
+    tiny: LanguageModel, few: TokenWindows, tmp_path: Path
 ) -> None:
     model = load_model(variant(tmp_path / "scrambled", scrambled))
     found = compare(tiny, model, few, QUIET)
@@ -130,7 +130,9 @@ def test_scrambled_weights_are_worse_than_guessing(
     assert found.same_top.value < 0.05
 
 
-def test_one_weight_that_is_no_number(tiny: LanguageModel, few: Windows, tmp_path: Path) -> None:
+def test_one_weight_that_is_no_number(
+    tiny: LanguageModel, few: TokenWindows, tmp_path: Path
+) -> None:
     model = load_model(variant(tmp_path / "poisoned", poisoned))
     found = compare(tiny, model, few, QUIET)
     assert math.isnan(found.candidate.value)

@@ -86,7 +86,7 @@ def test_the_gate(restored: float, original: float | None, delta: float | None, 
 
 @pytest.mark.parametrize("max_delta", [-0.1, math.nan, math.inf])
 def test_limits_that_are_none(max_delta: float) -> None:
-    with pytest.raises(UsageError, match="--max-delta"):
+    with pytest.raises(UsageError, match="max_delta must be a number from 0 up"):
         check_max_delta(max_delta)
 
 

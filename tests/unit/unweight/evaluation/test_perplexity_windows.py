@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from unweight.evaluation import text as texts
-from unweight.evaluation.model.token_windows import Windows, cut
+from unweight.evaluation.model.token_windows import TokenWindows, cut
 from unweight.evaluation.model.tokenizer import Tokenizer
 from unweight.evaluation.text import Text, default_text, read_text
 from unweight_codecs.errors import FormatError, UsageError
@@ -34,7 +34,7 @@ class Letters:
 LETTERS = "".join(chr(ord("a") + i % 26) for i in range(100))
 
 
-def cut_letters(tokenizer: Tokenizer, context: int = 8, limit: int = 0) -> Windows:
+def cut_letters(tokenizer: Tokenizer, context: int = 8, limit: int = 0) -> TokenWindows:
     return cut(Text("letters", LETTERS), tokenizer, context, limit)
 
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 import pytest
 
 from unweight.evaluation.measure.estimates import Estimate
-from unweight.evaluation.search import FIRST, MOST_ATTEMPTS, Attempt, Search
+from unweight.evaluation.search import FIRST, MAX_ATTEMPTS, Attempt, EpsilonSearch, SearchReport
 
 VOCABULARY = 1000
 
 
-def run(change_of: Callable[[float], float], limit: float) -> Search:
+def run(change_of: Callable[[float], float], limit: float) -> EpsilonSearch:
     """Search with a model whose perplexity changes as ``change_of`` says."""
-    search = Search(limit, VOCABULARY, Estimate(30, 1))
+    search = EpsilonSearch(limit, VOCABULARY, Estimate(30, 1))
     while (epsilon := search.next()) is not None:
         change = change_of(epsilon)
         search.attempts.append(Attempt(epsilon, Estimate(30 + change, 1), Estimate(change, 0.001)))
@@ -28,7 +28,7 @@ def test_a_change_that_grows_with_the_square(scale: float, sign: int) -> None:
     assert best is not None
     largest = (0.01 / scale) ** 0.5
     assert 0.75 * largest <= best.epsilon <= largest or best.epsilon > 0.15
-    assert len(search.attempts) <= MOST_ATTEMPTS
+    assert len(search.attempts) <= MAX_ATTEMPTS
 
 
 def test_the_first_attempt_may_be_good_enough() -> None:
@@ -41,7 +41,7 @@ def test_the_first_attempt_may_be_good_enough() -> None:
 def test_noise_does_not_make_it_try_for_ever() -> None:
     noise = iter([0.02, -0.001, 0.012, 0.0002, -0.013, 0.009, 0.5])
     search = run(lambda epsilon: next(noise), 0.01)
-    assert len(search.attempts) <= MOST_ATTEMPTS
+    assert len(search.attempts) <= MAX_ATTEMPTS
     best = search.best
     assert best is not None
     assert abs(best.difference.value) <= 0.01
@@ -60,7 +60,7 @@ def test_a_model_that_bears_nothing_ends_without_a_bound(change: float) -> None:
     assert search.best is None
     tried = [attempt.epsilon for attempt in search.attempts]
     assert tried == sorted(tried, reverse=True)
-    assert len(tried) == MOST_ATTEMPTS
+    assert len(tried) == MAX_ATTEMPTS
 
 
 def test_a_perplexity_of_guessing_does_not_pass_however_much_is_allowed() -> None:
@@ -87,7 +87,8 @@ def test_a_model_that_bears_everything_ends_at_large_bounds() -> None:
 
 def test_json_has_every_attempt_and_no_nan() -> None:
     search = run(lambda epsilon: float("nan"), 0.01)
-    found = search.to_dict()
-    assert found["epsilon"] is None
+    report = SearchReport(search.max_delta, search.attempts[0], tuple(search.attempts))
+    found = report.to_dict()
+    assert found["epsilon"] == FIRST
     assert len(found["attempts"]) == len(search.attempts)
     assert found["attempts"][0]["difference"]["value"] is None

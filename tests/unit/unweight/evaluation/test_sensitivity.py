@@ -18,7 +18,7 @@ from tests.support.evaluation import (
 from unweight.evaluation.extra import require_extra
 from unweight.evaluation.measure.perplexity import compare
 from unweight.evaluation.model.language_model import LanguageModel, replaced
-from unweight.evaluation.model.token_windows import Windows, cut
+from unweight.evaluation.model.token_windows import TokenWindows, cut
 from unweight.evaluation.model.tokenizer import load_tokenizer
 from unweight.evaluation.sensitivity.fisher import TensorSensitivity, sensitivities
 from unweight.evaluation.text import read_text
@@ -40,18 +40,18 @@ NOISY = (
 
 
 @pytest.fixture(scope="module")
-def windows() -> Windows:
+def windows() -> TokenWindows:
     require_extra()
     return cut(read_text(EVALUATION_TEXT), load_tokenizer(TINY), 256, 8)
 
 
 @pytest.fixture(scope="module")
-def tiny(windows: Windows) -> LanguageModel:
+def tiny(windows: TokenWindows) -> LanguageModel:
     return load_model(TINY)
 
 
 @pytest.fixture(scope="module")
-def found(tiny: LanguageModel, windows: Windows) -> dict[str, TensorSensitivity]:
+def found(tiny: LanguageModel, windows: TokenWindows) -> dict[str, TensorSensitivity]:
     return {tensor.name: tensor for tensor in sensitivities(tiny, windows, QUIET)}
 
 
@@ -65,7 +65,7 @@ def test_every_tensor_of_the_file_has_its_row(found: dict[str, TensorSensitivity
 
 @pytest.mark.parametrize("name", NOISY)
 def test_it_predicts_the_divergence(
-    name: str, found: dict[str, TensorSensitivity], tiny: LanguageModel, windows: Windows
+    name: str, found: dict[str, TensorSensitivity], tiny: LanguageModel, windows: TokenWindows
 ) -> None:
     weights = weights_of(TINY / "model.safetensors")[name]
     spread = NOISE * float(weights.std())
@@ -79,14 +79,14 @@ def test_it_predicts_the_divergence(
 
 
 def test_it_is_the_same_every_time_and_leaves_nothing_behind(
-    tiny: LanguageModel, windows: Windows
+    tiny: LanguageModel, windows: TokenWindows
 ) -> None:
     few = replace(windows, ids=windows.ids[:2])
     assert sensitivities(tiny, few, QUIET) == sensitivities(tiny, few, QUIET)
     assert all(p.grad is None and not p.requires_grad for p in tiny.module.parameters())
 
 
-def test_gradients_that_are_no_numbers(windows: Windows, tmp_path: Path) -> None:
+def test_gradients_that_are_no_numbers(windows: TokenWindows, tmp_path: Path) -> None:
     model = load_model(variant(tmp_path / "poisoned", poisoned))
     with pytest.raises(QualityGateError, match="not finite"):
         sensitivities(model, replace(windows, ids=windows.ids[:1]), QUIET)

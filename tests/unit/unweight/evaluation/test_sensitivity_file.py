@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from unweight.evaluation.sensitivity.allocation import Tensor
+from unweight.evaluation.sensitivity.allocation import ProfiledTensor
 from unweight.evaluation.sensitivity.sensitivity_file import MAX_BYTES, read_sensitivity
 from unweight_codecs.errors import FormatError
 
@@ -34,7 +34,7 @@ def test_matrices_of_what_profile_writes_are_read(tmp_path: Path) -> None:
     found = read_sensitivity(path)
     assert found.path == path
     assert found.models == {"model.safetensors": SHA256}
-    assert found.tensors == (Tensor("w", 4, 0.5, 2.0),)
+    assert found.tensors == (ProfiledTensor("w", 4, 0.5, 2.0),)
 
 
 def setting(key: str, value: object, row: bool = True) -> Change:

@@ -56,7 +56,7 @@ def test_equally_spaced_levels(coded: Path) -> None:
     grid = facts(report, "level_grid")
     assert grid["levels"] == "equally spaced"
     assert grid["low bits"]
-    assert facts(report, "tile_low_rank") == {"rank": 0}
+    assert facts(report, "tile_svd") == {"rank": 0}
     assert facts(report, "channel_outlier") == {"kept words": 8, "kept share": "0.0781%"}
     bound = facts(report, "error_bound")
     assert bound["error allowed"] == "0.004"
@@ -114,7 +114,7 @@ def test_a_table_of_levels(coded: Path) -> None:
 
 def test_low_rank_factors(coded: Path) -> None:
     report = inspect_stages(coded, "factors")
-    assert facts(report, "tile_low_rank") == {
+    assert facts(report, "tile_svd") == {
         "rank": 1,
         "tile": "160 x 64",
         "tiles": 1,

@@ -27,6 +27,8 @@ from unweight.archive import ArchiveReader
 from unweight.containers.gguf.ggml_types import type_id_of
 from unweight.operations.compress import CompressOptions, compress
 from unweight.operations.decompress import decompress
+from unweight.operations.report import CheckKind
+from unweight_cli.render.checks import checked
 from unweight_codecs.bounded.float_words import values_of
 from unweight_codecs.errors import UsageError
 from unweight_codecs.kernels import kernel_status
@@ -92,8 +94,10 @@ def test_reports_say_what_was_allowed_and_what_it_is(source: Path, tmp_path: Pat
         finite = np.isfinite(values_of(before, name))
         values = [values_of(words, name)[finite].astype(np.float64) for words in (before, after)]
         assert row["largest_error"] == np.abs(values[0] - values[1]).max()
-    assert "relative error at most" in report.verified
-    assert "in 3 of 10 tensors" in report.verified
+    assert (report.checked, report.exact) == (CheckKind.WRITTEN, False)
+    assert (report.bounded_tensors, report.max_epsilon) == (3, EPSILON)
+    assert report.worst_error == max(row["error"] for row in file["tensors"])
+    assert checked(report).endswith("in 3 of 10 tensors, the others bit-exact: verified")
 
 
 def test_other_operations_report_the_same(source: Path, coded: Path, tmp_path: Path) -> None:
@@ -114,7 +118,8 @@ def test_other_operations_report_the_same(source: Path, coded: Path, tmp_path: P
 def test_a_lossless_file_has_one_digest(source: Path, tmp_path: Path) -> None:
     report = packed(source, tmp_path / "coded", epsilon=0.0)
     assert report.files[0].restored_sha256 == report.files[0].source_sha256
-    assert report.verified == "bit-exact: verified"
+    assert (report.exact, report.bounded_tensors, report.worst_error) == (True, 0, 0.0)
+    assert checked(report) == "bit-exact: verified"
     report = verified(tmp_path / "coded", source)
     assert report.files[0].restored_sha256 == report.files[0].source_sha256
 

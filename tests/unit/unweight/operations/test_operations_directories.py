@@ -16,8 +16,9 @@ from unweight.containers.gguf.values import ValueType
 from unweight.operations.compress import CompressOptions, compress
 from unweight.operations.decompress import decompress
 from unweight.operations.progress import NoProgress
-from unweight.operations.report import OperationReport
+from unweight.operations.report import CheckKind, OperationReport
 from unweight.operations.verify import verify
+from unweight_cli.render.checks import checked
 from unweight_codecs.errors import FormatError, IntegrityError, UnweightError, UsageError
 
 QUIET = NoProgress()
@@ -136,17 +137,19 @@ def test_reports_say_what_no_digest_covers(sharded: Path, coded: Path, tmp_path:
     others = len(CARRIED) + 2  # the index and the shard that is not compressed
     alone = verify(coded, None, threads=0, progress=QUIET)
     proved = "SHA-256 of the originals: verified"
-    assert alone.verified == f"{proved}; {others} other files not checked"
+    assert checked(alone) == f"{proved}; {others} other files not checked"
     restored = unpacked(coded, tmp_path / "restored")
-    assert restored.verified == f"{proved}; {others} other files copied, not checked"
+    assert checked(restored) == f"{proved}; {others} other files copied, not checked"
     both = compared(coded, sharded)
-    assert both.verified == "bit-exact against the original: verified"
+    kinds = [report.checked for report in (alone, restored, both)]
+    assert kinds == [CheckKind.DIGESTS, CheckKind.DIGESTS, CheckKind.ORIGINAL]
+    assert checked(both) == "bit-exact against the original: verified"
     for report in (alone, both):
         assert (report.carried_files, report.carried_bytes) == (others, restored.carried_bytes)
         assert report.source_bytes == restored.source_bytes
     (packed_shard,) = (file.source for file in both.files if file.source.endswith(SHARDS[1]))
     single = verify(Path(packed_shard), None, threads=0, progress=QUIET)
-    assert single.verified == "SHA-256 of the original: verified"
+    assert checked(single) == "SHA-256 of the original: verified"
 
 
 def test_shards_in_the_output_are_those_of_single_files(sharded: Path, coded: Path) -> None:
@@ -209,7 +212,7 @@ def test_force_replaces_a_directory_as_a_whole(sharded: Path, coded: Path) -> No
     before = contents(coded)
     (coded / "config.json").unlink()
     (coded / SHARDS[0]).write_bytes(b"damaged")
-    with pytest.raises(UsageError, match="--force"):
+    with pytest.raises(UsageError, match="force=True replaces it"):
         packed(sharded)
     assert (coded / SHARDS[0]).read_bytes() == b"damaged"
     packed(sharded, force=True)

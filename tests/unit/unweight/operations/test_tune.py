@@ -7,16 +7,17 @@ import pytest
 
 from unweight.operations.compress import CompressOptions, compress
 from unweight.operations.progress import NoProgress
-from unweight.operations.tune import tune
-from unweight_codecs import registry
-from unweight_codecs.accelerators import TuningReport, TuningRow
+from unweight.operations.tune import TUNERS, Tuner, tune
+from unweight_codecs.accelerators import registry
 from unweight_codecs.errors import ResourceError, UsageError
+from unweight_gpu.palette.tuning import TuningReport, TuningRow
+from unweight_gpu.tuner import CudaTuner
 
 Write = Callable[..., Path]
 
 
 class Recorder:
-    """An accelerator that measures nothing and tells what it was asked."""
+    """An accelerator and its tuner, which measures nothing and tells what it was asked."""
 
     def __init__(self, usable: bool = True) -> None:
         self.usable = usable
@@ -39,6 +40,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     found = Recorder()
     monkeypatch.setattr(registry, "accelerator_names", lambda: ("cuda",))
     monkeypatch.setattr(registry, "create_accelerator", lambda name: found)
+    monkeypatch.setattr(TUNERS, "load", lambda name: found)
     return found
 
 
@@ -77,7 +79,7 @@ def test_a_compressed_model_has_the_matrices_of_its_original(
 def test_batches_that_make_no_sense(
     recorder: Recorder, model: Path, batches: tuple[int, ...]
 ) -> None:
-    with pytest.raises(UsageError, match="--batch"):
+    with pytest.raises(UsageError, match="batch must be"):
         tune(model, batches, "cuda")
     assert recorder.asked is None
 
@@ -97,3 +99,23 @@ def test_no_device(recorder: Recorder, model: Path) -> None:
     recorder.usable = False
     with pytest.raises(ResourceError, match="no device to tune: cuda: no driver"):
         tune(model, (1,), "auto")
+
+
+def test_a_device_that_nothing_measures(
+    recorder: Recorder, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "accelerator_names", lambda: ("acme", "cuda"))
+    with pytest.raises(ResourceError, match="what brings acme does not measure products"):
+        tune(model, (1,), "acme:1")
+
+
+def test_the_tuner_of_this_project_is_found_by_the_name_of_its_accelerator() -> None:
+    assert set(TUNERS.names()) <= set(registry.accelerator_names())
+    tuner: Tuner = TUNERS.load("cuda")
+    assert isinstance(tuner, CudaTuner)
+
+
+def test_a_tuner_without_its_device() -> None:
+    tuner: Tuner = CudaTuner()
+    with pytest.raises(ResourceError, match="no CUDA device: "):
+        tuner.tune(999, [(8, 8)], [1])

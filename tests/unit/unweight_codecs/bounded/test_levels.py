@@ -20,7 +20,7 @@ from unweight_codecs.bounded.levels import (
     squared_error,
 )
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import Bytes, LevelForm
+from unweight_codecs.kernels.operands import Bytes, LevelForm
 
 UseKernel = Callable[[str], None]
 FORMS = [

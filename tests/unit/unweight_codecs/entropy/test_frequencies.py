@@ -8,7 +8,6 @@ import pytest
 from numpy.typing import NDArray
 
 from unweight_codecs.entropy.frequencies import (
-    COST_BITS,
     cluster,
     code_lengths,
     costs,
@@ -18,7 +17,7 @@ from unweight_codecs.entropy.frequencies import (
     serialised_sizes,
 )
 from unweight_codecs.errors import IntegrityError
-from unweight_codecs.kernels.base import ALPHABET, SLOTS
+from unweight_codecs.kernels.operands import ALPHABET, COST_BITS, SLOTS
 
 
 def histogram(*counts: int) -> NDArray[np.int64]:

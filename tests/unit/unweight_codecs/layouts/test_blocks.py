@@ -6,12 +6,12 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, dequantize
 from gguf.quants import Q4_K
 from numpy.typing import NDArray
 
-from unweight_codecs.kernels.base import Bytes
+from unweight_codecs.kernels.operands import Bytes
 from unweight_codecs.layouts import layout_of, streams_of
 from unweight_codecs.layouts.blocks import (
     BLOCKS,
+    BitRange,
     Field,
-    Piece,
     fields_of,
     put_together,
     take_apart,
@@ -34,13 +34,15 @@ def fields_named(name: str) -> tuple[Field, ...]:
     return fields_of(name, BLOCK_DTYPES[name].block_bytes)
 
 
-def pieces_of(field: Field) -> list[tuple[Piece, ...]]:
-    """Return the pieces of every value of a field, those of dense ones bit by bit."""
-    if field.pieces:
-        return list(field.pieces)
-    bits = [Piece(byte, shift, 1) for byte in field.bytes for shift in range(8)]
+def ranges_of(field: Field) -> list[tuple[BitRange, ...]]:
+    """Return the bit ranges of every value of a field, those of dense ones bit by bit."""
+    if field.bit_ranges:
+        return list(field.bit_ranges)
+    bits = [BitRange(byte, shift, 1) for byte in field.bytes for shift in range(8)]
     return [
-        tuple(Piece(bit.byte, bit.shift, 1, at) for at, bit in enumerate(bits[k : k + field.bits]))
+        tuple(
+            BitRange(bit.byte, bit.shift, 1, at) for at, bit in enumerate(bits[k : k + field.bits])
+        )
         for k in range(0, len(bits), field.bits)
     ]
 
@@ -49,30 +51,30 @@ def values_of(blocks: Bytes, field: Field) -> NDArray[np.int64]:
     """Return the values of a field bit by bit, shape (blocks, values)."""
     bits = np.unpackbits(blocks, axis=1, bitorder="little").astype(np.int64)
     values = np.zeros((len(blocks), field.count), np.int64)
-    for k, pieces in enumerate(pieces_of(field)):
-        for piece in pieces:
-            for bit in range(piece.width):
-                values[:, k] |= bits[:, 8 * piece.byte + piece.shift + bit] << piece.at + bit
+    for k, ranges in enumerate(ranges_of(field)):
+        for part in ranges:
+            for bit in range(part.width):
+                values[:, k] |= bits[:, 8 * part.byte + part.shift + bit] << part.at + bit
     return values
 
 
 @every_type
 def test_every_bit_of_a_block_belongs_to_one_field(name: str) -> None:
     bits = [
-        8 * piece.byte + piece.shift + bit
+        8 * part.byte + part.shift + bit
         for field in fields_named(name)
-        for pieces in pieces_of(field)
-        for piece in pieces
-        for bit in range(piece.width)
+        for ranges in ranges_of(field)
+        for part in ranges
+        for bit in range(part.width)
     ]
     assert sorted(bits) == list(range(8 * BLOCK_DTYPES[name].block_bytes))
 
 
 @every_type
-def test_pieces_fill_a_value(name: str) -> None:
+def test_bit_ranges_fill_a_value(name: str) -> None:
     for field in fields_named(name):
-        for pieces in pieces_of(field):
-            filled = [piece.at + bit for piece in pieces for bit in range(piece.width)]
+        for ranges in ranges_of(field):
+            filled = [part.at + bit for part in ranges for bit in range(part.width)]
             assert sorted(filled) == list(range(field.bits)), field.name
 
 

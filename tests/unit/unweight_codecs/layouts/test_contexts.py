@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from unweight_codecs.kernels.base import RUN, Bytes
+from unweight_codecs.kernels.operands import CONTEXT_RUN, Bytes
 from unweight_codecs.layouts import layout_of, streams_of
 from unweight_codecs.layouts.contexts import CONTEXTS, PREDICTED, LowBits, ZeroPoint
 from unweight_codecs.tensor_spec import BLOCK_DTYPES, TensorSpec
@@ -130,7 +130,7 @@ def test_every_value_of_a_block_has_the_context_of_the_block(name: str, stream: 
     of_blocks = PREDICTED[name][stream].contexts(streams)
     assert of_blocks.shape == (count,)
     contexts, run = layout.contexts(stream, streams)
-    assert run in (1, RUN)
+    assert run in (1, CONTEXT_RUN)
     expected = of_blocks.repeat(streams[stream].size // count)
     np.testing.assert_array_equal(contexts.repeat(run), expected)
 

@@ -5,15 +5,15 @@ import pytest
 
 from unweight_codecs.errors import IntegrityError
 from unweight_codecs.layouts import layout_of
-from unweight_codecs.model import TensorModel
+from unweight_codecs.model import BUILT_IN_CODERS, TensorModel
 from unweight_codecs.payload.directory import (
-    CODERS,
     MIN_RECORD_BYTES,
     chunk_lengths,
     directory_dtype,
     entry,
     parse_directory,
 )
+from unweight_codecs.payload.segments import RANS, RAW
 from unweight_codecs.span import Span
 from unweight_codecs.tensor_spec import DTYPES, TensorSpec
 
@@ -32,27 +32,27 @@ def span(found: TensorModel, rows: list[list[int]]) -> Span:
     return Span(0, count, np.zeros(0, np.uint8), directory=directory)
 
 
-@pytest.mark.parametrize("coder", CODERS)
+@pytest.mark.parametrize("coder", BUILT_IN_CODERS)
 @pytest.mark.parametrize(("table", "length"), [(0, 0), (1, 1), (255, (1 << 20) - 1)])
 def test_an_entry_says_coder_table_and_length(coder: str, table: int, length: int) -> None:
     found = model()
-    blank = entry("raw", 0, 0)
+    blank = entry(RAW, 0, 0)
     table = table if coder == "rans" else 0
-    rows = [[entry(coder, table, length), blank, blank]] * 3
+    rows = [[entry(BUILT_IN_CODERS.index(coder), table, length), blank, blank]] * 3
     located = parse_directory(span(found, rows), found)[0, 0]
-    assert CODERS[located["coder"]] == coder
+    assert BUILT_IN_CODERS[located["coder"]] == coder
     assert (int(located["table"]), int(located["length"])) == (table, length)
 
 
 @pytest.mark.parametrize(("table", "length"), [(256, 0), (0, 1 << 20)])
 def test_what_does_not_fit_an_entry(table: int, length: int) -> None:
     with pytest.raises(ValueError, match="does not fit"):
-        entry("raw", table, length)
+        entry(RAW, table, length)
 
 
 def test_offsets_are_padded_to_8_and_counts_end_with_the_tensor() -> None:
     found = model()
-    row = [entry("rans", 0, 130), entry("raw", 0, 7), entry("raw", 0, 0)]
+    row = [entry(RANS, 0, 130), entry(RAW, 0, 7), entry(RAW, 0, 0)]
     filled = span(found, [row] * 3)
     located = parse_directory(filled, found)
     assert located["offset"].tolist() == [
@@ -74,7 +74,7 @@ def test_an_unknown_coder_is_damage() -> None:
 def test_a_table_for_a_coder_without_tables_is_damage(coder: str) -> None:
     found = model()
     with pytest.raises(IntegrityError, match="names a table"):
-        parse_directory(span(found, [[entry(coder, 1, 0), 0, 0]] * 3), found)
+        parse_directory(span(found, [[entry(BUILT_IN_CODERS.index(coder), 1, 0), 0, 0]] * 3), found)
 
 
 STREAMS = {

@@ -9,7 +9,9 @@ import zstandard
 from tests.support.frames import TERABYTE, frame_declaring
 from tests.support.hostile import CHUNK, PLAIN, Segment, refused, refused_segment
 from tests.support.payloads import Parts, encoded
-from unweight_codecs.payload.directory import CODERS, chunk_lengths, entry
+from unweight_codecs.model import BUILT_IN_CODERS
+from unweight_codecs.payload.directory import chunk_lengths, entry
+from unweight_codecs.payload.segments import RANS, RAW, ZSTD
 from unweight_codecs.tensor_spec import TensorSpec
 
 SYMBOL, TOP, ESCAPE = range(3)  # streams
@@ -19,7 +21,7 @@ def test_the_cases_meet_the_streams_they_mean() -> None:
     parts = PLAIN.parts()
     assert [len(chunk) for chunk in parts.segments] == [3, 3]
     assert all(len(chunk[ESCAPE]) for chunk in parts.segments)
-    assert (parts.directory["segments"][:, SYMBOL] >> 28 == CODERS.index("rans")).all()
+    assert (parts.directory["segments"][:, SYMBOL] >> 28 == BUILT_IN_CODERS.index("rans")).all()
 
 
 SEGMENTS: dict[str, Segment] = {
@@ -113,5 +115,5 @@ def test_an_escape_where_the_window_holds_everything(each_kernel: str) -> None:
 def test_chunk_lengths_are_whole_words() -> None:
     record = np.dtype([("checksum", "<u8"), ("segments", "<u4", (2,))])
     rows = np.zeros(2, record)
-    rows["segments"] = [[entry("raw", 0, 1), entry("rans", 3, 130)], [0, entry("zstd", 0, 8)]]
+    rows["segments"] = [[entry(RAW, 0, 1), entry(RANS, 3, 130)], [0, entry(ZSTD, 0, 8)]]
     assert chunk_lengths(rows).tolist() == [8 + 136, 8]

@@ -29,7 +29,7 @@ from tests.support.hostile import (
     refused_section,
     refused_segment,
 )
-from unweight_codecs.payload.directory import CODERS
+from unweight_codecs.model import BUILT_IN_CODERS
 from unweight_codecs.tensor_spec import DTYPES, TensorSpec
 
 SYMBOL, LOW, ESCAPE = range(3)  # streams
@@ -40,7 +40,7 @@ def test_the_cases_meet_what_they_mean() -> None:
     assert parts.sections[GRID][0] > 0  # low bits
     assert [len(chunk) for chunk in parts.segments] == [3, 3]
     assert all(len(chunk[ESCAPE]) for chunk in parts.segments)
-    assert (parts.directory["segments"][:, SYMBOL] >> 28 == CODERS.index("rans")).all()
+    assert (parts.directory["segments"][:, SYMBOL] >> 28 == BUILT_IN_CODERS.index("rans")).all()
     assert (table[0], table[2]) == (0, 1)
 
 
