@@ -23,22 +23,20 @@ Tensor = tuple[str, str, tuple[int, ...], bytes]  # name, dtype, shape, bytes
 use_library_under_test()
 KERNELS = [status.name for status in kernel_status() if status.available]
 NATIVE: list[object] = [name for name in KERNELS if name != ReferenceKernels.name]
+FUSED = "avx512"
 # The tests that have one of these run on kernels of their own choice, whatever runs by default.
 CHOOSING = {"use_kernel", "each_kernel", "native_kernel"}
-FUSED = "avx512"
 NO_NATIVE = [pytest.param("", marks=pytest.mark.skip(reason="the C library was not built"))]
+# Where coverage is measured, Python code takes half as long again. Of a test with thousands of
+# cases, so many, evenly spread, run nearly every line and branch that all of them do.
+MEASURED_CASES = 12
+MEASURED = pytest.StashKey[bool]()
 
 
 def pytest_report_header() -> str:
     """Say what is not collected, as nothing will be reported as skipped."""
     reason = why_no_device()
     return f"CUDA device: its tests are not collected: {reason}" if reason else "CUDA device: yes"
-
-
-# Measuring coverage makes Python code half as fast. Of a test with thousands of cases, so many,
-# evenly spread, run nearly every line and branch that all of them do.
-MEASURED_CASES = 3
-MEASURED = pytest.StashKey[bool]()
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
