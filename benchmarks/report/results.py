@@ -41,7 +41,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Quoted:
+class QuotedFigure:
     """A size that others have published. Nothing here has measured it."""
 
     data: str
@@ -59,7 +59,7 @@ class Section:
 
     models: tuple[Measurement, ...]
     controls: tuple[Growth, ...] = ()
-    quoted: tuple[Quoted, ...] = ()
+    quoted: tuple[QuotedFigure, ...] = ()
     processes: tuple[ProcessFigures, ...] = ()
 
     def model(self, data: str, coder: str) -> Measurement:

@@ -19,7 +19,7 @@ from benchmarks.cpu.processes import (
 )
 from benchmarks.data.gguf_models import derived_models, published_model
 from benchmarks.data.weights import controls, real_models
-from benchmarks.report.results import Quoted, Section
+from benchmarks.report.results import QuotedFigure, Section
 from unweight_codecs.presets import DEFAULT, PRESETS
 
 PROCESS_MODEL: Final = "MiniLM BF16"
@@ -76,7 +76,7 @@ def gguf(plan: Plan) -> Section:
     for data in derived_models(plan.folder):
         _tell(data.name)
         models += measure(data, [default], plan.rounds)
-    quoted = Quoted(published.name, "lmz", _LMZ_PERCENT)
+    quoted = QuotedFigure(published.name, "lmz", _LMZ_PERCENT)
     return Section(tuple(models), quoted=(quoted,), processes=tuple(processes))
 
 

@@ -50,14 +50,14 @@ class CodedTensor:
         digest: XXH3-64 of the bytes it is decoded to.
         epsilon: The relative error allowed, in the Frobenius norm; 0 for an exact one.
         error: The relative error it has.
-        largest_error: The largest absolute error of a weight.
+        max_error: The largest absolute error of a weight.
     """
 
     pipeline: int
     digest: str
     epsilon: float = 0.0
     error: float = 0.0
-    largest_error: float = 0.0
+    max_error: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +300,7 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-_ERRORS: Final = ("epsilon", "error", "largest_error")
+_ERRORS: Final = ("epsilon", "error", "max_error")
 
 
 def _errors(tensor: CodedTensor) -> dict[str, float]:

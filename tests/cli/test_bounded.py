@@ -75,7 +75,7 @@ def test_json_of_every_operation(
         for row in file["tensors"]:
             exact = row["name"] == "model.norm.weight"
             assert row["epsilon"] == (0 if exact else 0.0054)
-            assert (row["error"] == 0) == (row["largest_error"] == 0) == exact
+            assert (row["error"] == 0) == (row["max_error"] == 0) == exact
             assert row["error"] <= row["epsilon"]
     assert run(["verify", str(target), "--against", str(back)]) == 4
     assert "is not the file that was compressed" in capsys.readouterr().err

@@ -159,7 +159,7 @@ class ArchiveWriter:
     def errors(self, entry: TensorEntry) -> tuple[float, ...]:
         """Return the allowed, relative and largest error of a tensor; nothing for an exact one."""
         coded = self._coded.get(entry.spec.name)
-        return (coded.epsilon, coded.error, coded.largest_error) if coded else ()
+        return (coded.epsilon, coded.error, coded.max_error) if coded else ()
 
     @property
     def sizes(self) -> list[int]:

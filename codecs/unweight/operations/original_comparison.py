@@ -110,7 +110,7 @@ class OriginalComparison:
     def measured(self, row: TensorReport) -> TensorReport:
         """Return a row with the errors that were measured."""
         found = self._errors.get(row.name)
-        return replace(row, error=found[0], largest_error=found[1]) if found else row
+        return replace(row, error=found[0], max_error=found[1]) if found else row
 
     def close(self) -> None:
         """Close the original."""

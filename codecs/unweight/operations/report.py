@@ -23,7 +23,7 @@ class TensorReport:
     """One tensor: size before and after, and the pipeline that coded it ("stored" = unchanged).
 
     ``epsilon`` is the relative error that was allowed, 0 for an exact tensor, ``error`` the one it
-    has, both in the Frobenius norm; ``largest_error`` is the largest absolute error of a weight.
+    has, both in the Frobenius norm; ``max_error`` is the largest absolute error of a weight.
     """
 
     name: str
@@ -34,7 +34,7 @@ class TensorReport:
     coded_bytes: int
     epsilon: float = 0.0
     error: float = 0.0
-    largest_error: float = 0.0
+    max_error: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

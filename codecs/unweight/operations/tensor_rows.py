@@ -14,7 +14,7 @@ def tensor_rows(archive: ArchiveReader) -> tuple[TensorReport, ...]:
         spec = source.spec
         pipeline = archive.pipeline_name(spec.name) if archive.is_coded(spec.name) else STORED
         coded = archive.manifest.coded.get(spec.name)
-        errors = (coded.epsilon, coded.error, coded.largest_error) if coded else ()
+        errors = (coded.epsilon, coded.error, coded.max_error) if coded else ()
         rows.append(
             TensorReport(
                 spec.name, spec.dtype, spec.shape, pipeline, source.nbytes, here.nbytes, *errors

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from unweight_codecs.bounded.float_words import Values, values_of
 from unweight_codecs.bounded.levels import (
-    Quantised,
+    QuantisedWords,
     dequantise,
     escapes_of,
     quantise,
@@ -113,7 +113,7 @@ def sampled(chunk: Chunk) -> Chunk:
     )
 
 
-def encode_chunk(chunk: Chunk, step: Step, form: LevelForm) -> Quantised:
+def encode_chunk(chunk: Chunk, step: Step, form: LevelForm) -> QuantisedWords:
     """Put a chunk on the grid.
 
     Words whose decoded value would not be finite are kept, too.
@@ -121,14 +121,14 @@ def encode_chunk(chunk: Chunk, step: Step, form: LevelForm) -> Quantised:
     if step == KEEP:
         symbols = np.full(chunk.count, form.limit, np.uint8)
         low = np.zeros(chunk.count if form.low_bits else 0, np.uint8)
-        return Quantised(symbols, low, chunk.words)
+        return QuantisedWords(symbols, low, chunk.words)
     symbols, low = quantise(chunk.words, chunk.dtype, chunk.kept, step.size, form, chunk.prediction)
-    coded = Quantised(symbols, low, escapes_of(chunk.words, symbols, form))
+    coded = QuantisedWords(symbols, low, escapes_of(chunk.words, symbols, form))
     if chunk.dtype == "F16" and _is_near_the_end(chunk.words):
         decoded = values_of(_decoded(chunk, coded, step, form), chunk.dtype)
         symbols[~np.isfinite(decoded)] = form.limit
         low[symbols[: low.size] == form.limit] = 0  # as all kept words have it
-        return Quantised(symbols, low, escapes_of(chunk.words, symbols, form))
+        return QuantisedWords(symbols, low, escapes_of(chunk.words, symbols, form))
     return coded
 
 
@@ -137,7 +137,7 @@ def _is_near_the_end(halves: Bytes) -> bool:
     return bool((halves.view("<u2") & np.uint16(0x7FFF)).max(initial=0) >= _LARGE_F16)
 
 
-def _decoded(chunk: Chunk, coded: Quantised, step: Step, form: LevelForm) -> Bytes:
+def _decoded(chunk: Chunk, coded: QuantisedWords, step: Step, form: LevelForm) -> Bytes:
     words = buffers.empty(chunk.words.size)
     dequantise(
         coded.symbols,

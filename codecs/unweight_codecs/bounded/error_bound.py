@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from unweight_codecs.bounded.fit import fit
-from unweight_codecs.bounded.levels import LARGEST_STEP, SMALLEST_STEP, squared_error
+from unweight_codecs.bounded.levels import MAX_STEP, MIN_STEP, squared_error
 from unweight_codecs.codec import Mode, Stage, TensorView
 from unweight_codecs.errors import IntegrityError
 from unweight_codecs.model import TensorModel
@@ -43,7 +43,7 @@ class ErrorBound(Stage):
         if len(section) != 4 * model.chunks:
             raise IntegrityError("the bound section has a wrong size")
         steps = np.frombuffer(section, "<f4").astype(np.float32)
-        inside = (steps >= SMALLEST_STEP) & (steps <= LARGEST_STEP)
+        inside = (steps >= MIN_STEP) & (steps <= MAX_STEP)
         if not np.all(inside | (steps == 0)):
             raise IntegrityError("the bound section has an impossible step")
         model.on_levels.steps = steps

@@ -162,16 +162,16 @@ def _fitted(grid: _Grid, form: LevelForm, counts: Counts, task: _FitTask) -> Bou
 
 
 def _with_table(
-    spacing: str, sample: Sample, factors: LowRank | None, task: _FitTask, most_bits: float
+    spacing: str, sample: Sample, factors: LowRank | None, task: _FitTask, max_bits: float
 ) -> BoundedFit | None:
     """Return a tensor with the fewest levels found that keep the bound in every chunk.
 
     Chunks differ, so these may be more than keep it in the sample. None where even many levels do
-    not, or where they can be expected to take more than ``most_bits`` per word.
+    not, or where they can be expected to take more than ``max_bits`` per word.
     """
     epsilon, too_few = task.epsilon, 1
     for _ in range(_TRIES):
-        form = table_form(sample, epsilon, spacing, most_bits, too_few)
+        form = table_form(sample, epsilon, spacing, max_bits, too_few)
         if form is None:
             return None
         found, error = _with_levels(form, sample, factors, task)

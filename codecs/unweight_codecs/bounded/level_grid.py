@@ -10,7 +10,7 @@ import numpy as np
 from unweight_codecs.bounded.chunks import Step, chunk_of, encode_chunk
 from unweight_codecs.bounded.float_words import FLOATS
 from unweight_codecs.bounded.level_tables import TABLES
-from unweight_codecs.bounded.levels import LARGEST_LEVEL, dequantise
+from unweight_codecs.bounded.levels import MAX_LEVEL, dequantise
 from unweight_codecs.codec import Mode, Stage, TensorView, check_setting
 from unweight_codecs.entropy import frequencies
 from unweight_codecs.errors import IntegrityError, UsageError
@@ -81,7 +81,7 @@ class LevelGrid(Stage):
                 raise IntegrityError("the grid section is cut short")
             table = np.frombuffer(section, "<i4", limit, at).astype(np.int32)
             at += 4 * limit
-            if np.any(np.abs(table.astype(np.int64)) > LARGEST_LEVEL):
+            if np.any(np.abs(table.astype(np.int64)) > MAX_LEVEL):
                 raise IntegrityError("the grid section has an impossible level")
         if at >= len(section):
             raise IntegrityError("the grid section is cut short")

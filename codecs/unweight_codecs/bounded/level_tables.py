@@ -8,7 +8,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from unweight_codecs.bounded.levels import LARGEST_LEVEL
+from unweight_codecs.bounded.levels import MAX_LEVEL
 from unweight_codecs.kernels.operands import LevelForm
 
 TABLE_UNIT: Final = 1 << 16  # levels of a table per unit of a sample
@@ -59,29 +59,29 @@ def _joined(parts: Sequence[Values], units: Values) -> Values:
 
 
 def table_form(
-    sample: Sample, epsilon: float, spacing: str, most_bits: float, too_few: int = 1
+    sample: Sample, epsilon: float, spacing: str, max_bits: float, too_few: int = 1
 ) -> LevelForm | None:
     """Return the fewest levels that keep the relative error of a sample below ``epsilon``.
 
     They are more than ``too_few``, unless there are fewer distinct values. ``spacing`` is
     ``"cdf"``, levels at equal steps of the CDF, q(w) = Q CDF(w) / CDF(w_max), or ``"lloyd"``,
     those of the Lloyd-Max quantiser. None where 254 levels are too few, their entropy is above
-    ``most_bits`` per value, one of them would be too large, or there are no values.
+    ``max_bits`` per value, one of them would be too large, or there are no values.
     """
     if not sample.values.size:
         return None
     trial = _Trial(sample, epsilon, spacing)
-    if trial.is_hopeless(most_bits) or not trial.keeps(_MOST_LEVELS):
+    if trial.is_hopeless(max_bits) or not trial.keeps(_MOST_LEVELS):
         return None
     few, enough = too_few, _MOST_LEVELS
     while enough - few > 1:
         middle = (few + enough) // 2
         few, enough = (few, middle) if trial.keeps(middle) else (middle, enough)
     found = trial.levels(enough)
-    if trial.bits(found) > most_bits:
+    if trial.bits(found) > max_bits:
         return None
     levels = np.unique(np.rint(found * TABLE_UNIT).astype(np.int32))
-    if np.abs(levels).max() > LARGEST_LEVEL:  # almost all values are zero
+    if np.abs(levels).max() > MAX_LEVEL:  # almost all values are zero
         return None
     return LevelForm(0, len(levels), levels)
 
@@ -102,12 +102,12 @@ class _Trial:
         """Whether so many levels keep the error small enough."""
         return self._error(self.levels(number)) <= self.epsilon
 
-    def is_hopeless(self, most_bits: float) -> bool:
-        """Whether levels with an entropy of about ``most_bits`` are too few: more have more."""
-        if most_bits + _SPARE_BITS >= np.log2(_MOST_LEVELS):
+    def is_hopeless(self, max_bits: float) -> bool:
+        """Whether levels with an entropy of about ``max_bits`` are too few: more have more."""
+        if max_bits + _SPARE_BITS >= np.log2(_MOST_LEVELS):
             return False
-        levels = self.levels(max(2, math.ceil(2 ** (most_bits + _SPARE_BITS))))
-        return self.bits(levels) > most_bits and self._error(levels) > self.epsilon
+        levels = self.levels(max(2, math.ceil(2 ** (max_bits + _SPARE_BITS))))
+        return self.bits(levels) > max_bits and self._error(levels) > self.epsilon
 
     def bits(self, levels: Values) -> float:
         """Return the entropy of the levels of the values, in bits per value."""

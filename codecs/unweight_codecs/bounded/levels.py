@@ -11,13 +11,13 @@ from unweight_codecs.kernels import kernels
 from unweight_codecs.kernels.operands import Bytes, LevelForm
 
 # Steps between these keep products and sums of float32 normal and finite.
-SMALLEST_STEP: Final = 2.0**-100
-LARGEST_STEP: Final = 2.0**100
-LARGEST_LEVEL: Final = 1 << 23  # exact as float32
+MIN_STEP: Final = 2.0**-100
+MAX_STEP: Final = 2.0**100
+MAX_LEVEL: Final = 1 << 23  # exact as float32
 
 
 @dataclass(frozen=True, slots=True)
-class Quantised:
+class QuantisedWords:
     """Words on a grid: ``symbols`` and ``low`` per word, and the bytes of the escaped words."""
 
     symbols: Bytes
@@ -71,9 +71,9 @@ def squared_error(original: Bytes, decoded: Bytes, dtype: str) -> tuple[float, f
 
 
 __all__ = [
-    "LARGEST_LEVEL",
-    "LARGEST_STEP",
-    "SMALLEST_STEP",
+    "MAX_LEVEL",
+    "MAX_STEP",
+    "MIN_STEP",
     "dequantise",
     "escapes_of",
     "quantise",

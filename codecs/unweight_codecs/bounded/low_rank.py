@@ -10,8 +10,8 @@ from unweight_codecs.bounded.float_words import Values
 from unweight_codecs.kernels import kernels
 from unweight_codecs.kernels.operands import LowRank
 
-LARGEST_FACTOR: Final = 127
-LARGEST_WEIGHT: Final = 512  # of the strongest component; sums of up to 256 fit 32 bits
+MAX_FACTOR: Final = 127
+MAX_WEIGHT: Final = 512  # of the strongest component; sums of up to 256 fit 32 bits
 _ITERATIONS: Final = 2
 _MORE_COLUMNS: Final = 4  # than components: they take what the iteration has not yet sorted out
 
@@ -83,10 +83,10 @@ def in_integers(components: Components, rank: int) -> LowRank | None:
     tops, sides = range(0, len(left), height), range(0, right.shape[2], width)
     left_sizes = np.maximum.reduceat(np.abs(left), tops, axis=0)
     right_sizes = np.maximum.reduceat(np.abs(right), sides, axis=2).transpose(0, 2, 1)
-    strength = left_sizes * right_sizes / LARGEST_FACTOR**2
+    strength = left_sizes * right_sizes / MAX_FACTOR**2
     if not np.isfinite(strength).all() or strength.max() == 0:
         return None
-    scale = strength.max() / LARGEST_WEIGHT
+    scale = strength.max() / MAX_WEIGHT
     row_tiles = np.arange(len(left)) // height
     column_tiles = np.arange(right.shape[2]) // width
     return LowRank(
@@ -99,5 +99,5 @@ def in_integers(components: Components, rank: int) -> LowRank | None:
 
 
 def _rounded(factors: NDArray[np.float64], largest: NDArray[np.float64]) -> NDArray[np.int8]:
-    whole = np.rint(factors * LARGEST_FACTOR / np.where(largest > 0, largest, 1))
+    whole = np.rint(factors * MAX_FACTOR / np.where(largest > 0, largest, 1))
     return np.ascontiguousarray(whole, np.int8)

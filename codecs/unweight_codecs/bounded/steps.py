@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from unweight_codecs.bounded.chunks import KEEP, Chunk, Step, encode_chunk, error_of, sampled
 from unweight_codecs.bounded.level_tables import TABLE_UNIT
-from unweight_codecs.bounded.levels import LARGEST_STEP, SMALLEST_STEP, Quantised
+from unweight_codecs.bounded.levels import MAX_STEP, MIN_STEP, QuantisedWords
 from unweight_codecs.bounded.uniform_levels import WIDE
 from unweight_codecs.kernels.operands import LevelForm
 
@@ -32,7 +32,7 @@ def step_for(chunk: Chunk, sample: Chunk, square: float, epsilon: float) -> Step
     size = _refined(sample, _UNIT * epsilon * math.sqrt(square / chunk.count), epsilon)
     for _ in range(_TRIES):
         size = _without_ties(size, chunk.dtype)
-        if not SMALLEST_STEP <= size <= LARGEST_STEP:
+        if not MIN_STEP <= size <= MAX_STEP:
             return KEEP
         allowed = epsilon * epsilon * square * _MARGIN
         for step in (_fitted(sample, Step.of(size), WIDE), Step.of(size)):
@@ -54,7 +54,7 @@ def table_step_for(
     step, sample = Step.of(unit / TABLE_UNIT or 1), sampled(chunk)
     for _ in range(_FITS):
         step = Step.of(float(_fitted(sample, step, form).value))
-    if not SMALLEST_STEP <= step.size <= LARGEST_STEP:
+    if not MIN_STEP <= step.size <= MAX_STEP:
         return step, math.inf
     square, error = error_of(chunk, step, form)
     allowed = epsilon * math.sqrt(square * _MARGIN)
@@ -77,10 +77,10 @@ def _fitted(chunk: Chunk, step: Step, form: LevelForm) -> Step:
     if not weight:
         return step
     value = float((levels * np.where(levels == 0, 0, rest)).sum()) / weight
-    return Step(step.size, np.float32(value)) if SMALLEST_STEP <= value <= LARGEST_STEP else step
+    return Step(step.size, np.float32(value)) if MIN_STEP <= value <= MAX_STEP else step
 
 
-def _levels_of(coded: Quantised, form: LevelForm) -> NDArray[np.float64]:
+def _levels_of(coded: QuantisedWords, form: LevelForm) -> NDArray[np.float64]:
     """Return the level of every word, 0 where it is kept."""
     if form.table is not None:
         return np.append(form.table, 0).astype(np.float64)[coded.symbols]
@@ -112,7 +112,7 @@ def _refined(sample: Chunk, size: float, epsilon: float) -> float:
     """Bring the error on a sample just below the bound, which rounding to the dtype changes."""
     best = 0.0
     for _ in range(_TRIES):
-        if not SMALLEST_STEP <= size <= LARGEST_STEP:
+        if not MIN_STEP <= size <= MAX_STEP:
             break
         square, error = error_of(sample, Step.of(size), WIDE)
         share = error / (epsilon * epsilon * square) if square else 1.0

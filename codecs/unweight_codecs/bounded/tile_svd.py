@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from unweight_codecs.bounded.float_words import values_of
-from unweight_codecs.bounded.levels import LARGEST_STEP, SMALLEST_STEP
+from unweight_codecs.bounded.levels import MAX_STEP, MIN_STEP
 from unweight_codecs.bounded.low_rank import components_of, in_integers, prediction_of
 from unweight_codecs.codec import Mode, Stage, TensorView, check_setting
 from unweight_codecs.entropy import zstd
@@ -73,7 +73,7 @@ class TileSvd(Stage):
         best, components = 0.0, components_of(matrix, tile, ranks[-1])
         for rank in ranks:
             factors = in_integers(components, rank)
-            if factors is None or not SMALLEST_STEP <= float(factors.scale) <= LARGEST_STEP:
+            if factors is None or not MIN_STEP <= float(factors.scale) <= MAX_STEP:
                 continue
             rest = matrix - prediction_of(factors, 0, layout.words, columns).reshape(rows, columns)
             left = float(np.square(rest, dtype=np.float64).sum()) / energy
@@ -131,7 +131,7 @@ def _parse(section: bytes, model: TensorModel) -> LowRank:
     rows = model.layout.words // columns if columns else 0
     if not 1 <= rank <= MAX_RANK or not 1 <= height <= rows or not 1 <= width <= columns:
         raise ValueError("impossible rank or tile")
-    if columns > MAX_TILE or not SMALLEST_STEP <= scale <= LARGEST_STEP:
+    if columns > MAX_TILE or not MIN_STEP <= scale <= MAX_STEP:
         raise ValueError("impossible scale or rows")
     if _too_many(model.layout, (height, width), rank):
         raise ValueError("too many factors")

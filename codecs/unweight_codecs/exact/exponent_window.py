@@ -12,7 +12,7 @@ from unweight_codecs.model import TensorModel
 from unweight_codecs.span import Span
 
 AUTO = -1
-LARGEST_BASE = (1 << 11) - 1  # of the widest exponent, that of F64
+MAX_BASE = (1 << 11) - 1  # of the widest exponent, that of F64
 WINDOW = 15  # with the escape, 16 groups of symbols
 _SECTION = struct.Struct("<HBx")
 
@@ -34,7 +34,7 @@ class ExponentWindow(Stage):
     mode: ClassVar[Mode | None] = "exact"
 
     def __post_init__(self) -> None:
-        check_setting(self, "base", self.base, AUTO, LARGEST_BASE)
+        check_setting(self, "base", self.base, AUTO, MAX_BASE)
 
     def fit(self, tensor: TensorView, model: TensorModel, epsilon: float) -> None:
         """Choose the window from the exponent histogram."""

@@ -24,7 +24,7 @@ from unweight_codecs.payload.directory import chunk_lengths, directory_dtype, en
 from unweight_codecs.span import Span
 
 DEFAULT_CHUNK_LOG2, MIN_CHUNK_LOG2, MAX_CHUNK_LOG2 = 17, 12, 17
-LARGEST_CHUNK = 1 << 18
+MAX_CHUNK_WORDS = 1 << 18
 _SECTION = struct.Struct("<I")
 
 
@@ -84,9 +84,9 @@ class Pack(Stage):
         if len(section) != _SECTION.size:
             raise IntegrityError("the pack section has a wrong size")
         (model.chunk_words,) = _SECTION.unpack(section)
-        largest = LARGEST_CHUNK
+        largest = MAX_CHUNK_WORDS
         if model.layout.fields:  # blocks are long: a decoder holds several chunks in memory
-            largest = 4 * LARGEST_CHUNK // model.layout.word_bytes
+            largest = 4 * MAX_CHUNK_WORDS // model.layout.word_bytes
         if not GROUP <= model.chunk_words <= largest or model.chunk_words % GROUP:
             raise IntegrityError("the pack section has an impossible chunk size")
 

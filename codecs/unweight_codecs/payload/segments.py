@@ -145,7 +145,7 @@ def check_escapes(escapes: Bytes, split: FloatSplit) -> None:
     exponents = 1 << split.exponent_bits
     values = escapes.view("<u2") if split.escape_bytes > 1 else escapes
     if exponents <= np.iinfo(values.dtype).max and values.max(initial=0) >= exponents:
-        raise IntegrityError("an escape is no exponent of the dtype")
+        raise IntegrityError("an escape is not an exponent of the dtype")
     if values.size and split.window == exponents:
         raise IntegrityError("a chunk has escapes, but the window holds every exponent")
 

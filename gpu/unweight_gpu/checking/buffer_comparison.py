@@ -71,7 +71,7 @@ class BufferComparison:
             raise UsageError(f"the error of {quoted(dtype)} words is not defined", hint=hint)
         _require_pair(original, decoded)
         if original.nbytes % (DTYPES[dtype].bits // 8):
-            raise UsageError(f"{original.nbytes} bytes are no whole number of {dtype} words")
+            raise UsageError(f"{original.nbytes} bytes are not a whole number of {dtype} words")
         if not original.nbytes:
             return 0.0, 0.0, 0.0
         shares = -(-original.nbytes // _SHARE)

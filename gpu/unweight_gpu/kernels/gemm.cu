@@ -265,7 +265,7 @@ __device__ __forceinline__ void multiply(const Palette &matrix, const Product &p
         if (large)
             careful = __syncthreads_or(
                 tile.template fill<SLICES * GROUPS * WARP>(x, tokens, first * STRIP, matrix.cols, Scale(1)) ||
-                matrix.base > LARGEST_SCALED_BASE);
+                matrix.base > MAX_SCALED_BASE);
         if (first == 0)
             escapes.load_early(matrix, slice * WARP + lane);
 #pragma unroll

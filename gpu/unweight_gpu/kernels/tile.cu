@@ -3,7 +3,7 @@
 #define LANE_WORDS 16u
 #define STRIP (WARP * LANE_WORDS)
 #define QUADS (STRIP / 4)
-#define LARGEST_SCALED_BASE 128u
+#define MAX_SCALED_BASE 128u
 
 __device__ __forceinline__ float widened(u32 word) { return __uint_as_float(word << 16); }
 
@@ -14,7 +14,7 @@ struct Scale {
 
     __device__ __forceinline__ explicit Scale(u32 base)
     {
-        const u32 known = min(base, LARGEST_SCALED_BASE);
+        const u32 known = min(base, MAX_SCALED_BASE);
         factor = __uint_as_float((126 + known) << 23);
         margin = (known << 7) * 0x00010001u;
         if (base != known)

@@ -232,8 +232,8 @@ def test_buffers_that_cannot_be_compared(unseeded: Seeded) -> None:
     [
         (64, "F64", "the error of 'F64' words is not defined"),
         (64, "bf16", "one of BF16, F16, F32"),
-        (63, "BF16", "63 bytes are no whole number of BF16 words"),
-        (62, "F32", "62 bytes are no whole number of F32 words"),
+        (63, "BF16", "63 bytes are not a whole number of BF16 words"),
+        (62, "F32", "62 bytes are not a whole number of F32 words"),
     ],
 )
 def test_words_without_an_error(unseeded: Seeded, size: int, dtype: str, message: str) -> None:

@@ -143,9 +143,7 @@ def test_an_error_is_measured(streaming: StreamingDevice, register: Register) ->
         verify(model, original, threads=1, progress=QUIET, device=device)
         for device in ("cuda", "cpu")
     ]
-    errors = [
-        [(row.error, row.largest_error) for row in report.files[0].tensors] for report in reports
-    ]
+    errors = [[(row.error, row.max_error) for row in report.files[0].tensors] for report in reports]
     np.testing.assert_allclose(errors[0], errors[1], rtol=1e-12)
 
 

@@ -38,7 +38,7 @@ def test_what_a_bounded_file_says() -> None:
     assert found["epsilon"] == 0.01
     assert found["source"]["sha256"] == SHA256
     assert found["source"]["restored_sha256"] == RESTORED
-    errors = {"epsilon": 0.01, "error": 0.0097531, "largest_error": 0.000244140625}
+    errors = {"epsilon": 0.01, "error": 0.0097531, "max_error": 0.000244140625}
     assert {key: found["tensors"]["zeta"][key] for key in errors} == errors
     assert found["tensors"]["alpha"].keys() == {"digest", "dtype", "pipeline", "shape"}
     assert bounded().expected_sha256 == RESTORED
@@ -91,13 +91,13 @@ def test_a_lossless_file_names_no_bound(epsilon: float) -> None:
 
 def test_bounds_in_tensors_of_a_lossless_file() -> None:
     found = document()
-    found["tensors"]["zeta"] |= {"epsilon": 0.01, "error": 0.01, "largest_error": 1.0}
+    found["tensors"]["zeta"] |= {"epsilon": 0.01, "error": 0.01, "max_error": 1.0}
     with pytest.raises(IntegrityError, match="mode and epsilon"):
         parse(found)
 
 
 @pytest.mark.parametrize("value", [-1e-9, -1, 10**400, "0.01", None, True, [0.01], {}])
-@pytest.mark.parametrize("key", ["epsilon", "error", "largest_error"])
+@pytest.mark.parametrize("key", ["epsilon", "error", "max_error"])
 def test_errors_are_numbers_from_0_up(key: str, value: object) -> None:
     found = changed()
     found["tensors"]["zeta"][key] = value
@@ -119,7 +119,7 @@ def test_the_largest_bound_there_is() -> None:
     assert parse(found).epsilon == 1
 
 
-@pytest.mark.parametrize("key", ["epsilon", "error", "largest_error"])
+@pytest.mark.parametrize("key", ["epsilon", "error", "max_error"])
 def test_an_error_has_all_of_its_numbers(key: str) -> None:
     lacking = changed()
     del lacking["tensors"]["zeta"][key]
@@ -138,7 +138,7 @@ def test_the_feature_is_that_of_the_mode(features: list[str]) -> None:
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "1e999"])
-@pytest.mark.parametrize("key", ["epsilon", "error", "largest_error"])
+@pytest.mark.parametrize("key", ["epsilon", "error", "max_error"])
 def test_errors_are_finite(key: str, text: str) -> None:
     value = json.dumps(changed()["tensors"]["zeta"][key])
     found = bounded().to_json().replace(f'"{key}":{value}', f'"{key}":{text}')

@@ -120,7 +120,7 @@ def _errors(steps: NDArray[np.float32], row: TensorReport) -> Facts:
     return {
         "error allowed": f"{row.epsilon:g}",
         "error": f"{row.error:.6g}",
-        "largest error of a weight": f"{row.largest_error:.6g}",
+        "largest error of a weight": f"{row.max_error:.6g}",
         "smallest step": f"{used.min():.6g}" if used.size else "none",
         "largest step": f"{used.max():.6g}" if used.size else "none",
         "chunks kept as they are": int(steps.size - used.size),

@@ -81,7 +81,7 @@ def test_reports_say_what_was_allowed_and_what_it_is(source: Path, tmp_path: Pat
     for row in file["tensors"]:
         name = row["name"]
         if name not in CHANGED:
-            assert (row["epsilon"], row["error"], row["largest_error"]) == (0, 0, 0)
+            assert (row["epsilon"], row["error"], row["max_error"]) == (0, 0, 0)
             assert not row["pipeline"].endswith("bounded*")
             continue
         assert row["pipeline"] == "default bounded*"
@@ -93,7 +93,7 @@ def test_reports_say_what_was_allowed_and_what_it_is(source: Path, tmp_path: Pat
         assert row["error"] == pytest.approx(whole, rel=1e-9)
         finite = np.isfinite(values_of(before, name))
         values = [values_of(words, name)[finite].astype(np.float64) for words in (before, after)]
-        assert row["largest_error"] == np.abs(values[0] - values[1]).max()
+        assert row["max_error"] == np.abs(values[0] - values[1]).max()
     assert (report.checked, report.exact) == (CheckKind.WRITTEN, False)
     assert (report.bounded_tensors, report.max_epsilon) == (3, EPSILON)
     assert report.worst_error == max(row["error"] for row in file["tensors"])
@@ -112,7 +112,7 @@ def test_other_operations_report_the_same(source: Path, coded: Path, tmp_path: P
         for name, row in rows(report).items():
             assert row.epsilon == rows(expected)[name].epsilon
             assert row.error == pytest.approx(rows(expected)[name].error, rel=1e-9)
-            assert row.largest_error == rows(expected)[name].largest_error
+            assert row.max_error == rows(expected)[name].max_error
 
 
 def test_a_lossless_file_has_one_digest(source: Path, tmp_path: Path) -> None:

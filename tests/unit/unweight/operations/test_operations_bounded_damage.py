@@ -138,7 +138,7 @@ def test_a_bounded_file_that_calls_itself_lossless(coded: Path, tmp_path: Path) 
     del archive.manifest["epsilon"]
     archive.manifest["source"]["sha256"] = archive.manifest["source"].pop("restored_sha256")
     for entry in archive.manifest["tensors"].values():
-        for key in ("epsilon", "error", "largest_error"):
+        for key in ("epsilon", "error", "max_error"):
             entry.pop(key, None)
     with pytest.raises(IntegrityError, match="two modes"):
         verified(archive.write(tmp_path / "lying"))

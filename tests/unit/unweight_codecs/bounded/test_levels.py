@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from tests.support import bounded
 from unweight_codecs.bounded.float_words import values_of
 from unweight_codecs.bounded.levels import (
-    LARGEST_LEVEL,
-    LARGEST_STEP,
-    SMALLEST_STEP,
+    MAX_LEVEL,
+    MAX_STEP,
+    MIN_STEP,
     dequantise,
     escapes_of,
     quantise,
@@ -28,9 +28,9 @@ FORMS = [
     for low_bits, limit in ((0, 1), (0, 2), (0, 254), (0, 255), (1, 7), (3, 40), (7, 128), (8, 255))
 ]
 COUNTS = (1, 7, 8, 9, 100, 1023, 1024, 1025, 3000)
-TABLE = LevelForm(0, 5, np.array([-LARGEST_LEVEL, -3, 0, 7, LARGEST_LEVEL], np.int32))
+TABLE = LevelForm(0, 5, np.array([-MAX_LEVEL, -3, 0, 7, MAX_LEVEL], np.int32))
 # Odd sums of neighbours lie between two float32, even ones are met by some words.
-LARGE = np.arange(LARGEST_LEVEL - 501, LARGEST_LEVEL + 1, 2, dtype=np.int32)
+LARGE = np.arange(MAX_LEVEL - 501, MAX_LEVEL + 1, 2, dtype=np.int32)
 TABLES = [
     TABLE,
     LevelForm(0, 1, np.array([3], np.int32)),
@@ -74,7 +74,7 @@ def test_quantise_is_that_of_the_reference(
 ) -> None:
     rng = np.random.default_rng(1)
     words = [random_words(dtype, count) for count in COUNTS] + [all_words(dtype)]
-    for chunk, step in product(words, (0.01, 1.0, 2.0**-23, SMALLEST_STEP, LARGEST_STEP)):
+    for chunk, step in product(words, (0.01, 1.0, 2.0**-23, MIN_STEP, MAX_STEP)):
         count = chunk.size // bounded.SIZES[dtype]
         kept = rng.random(count) < 0.1
         prediction = rng.normal(0, 1, count).astype(np.float32)
@@ -144,7 +144,7 @@ def restored(
 def test_dequantise_is_that_of_the_reference(
     each_kernel: str, use_kernel: UseKernel, dtype: str, form: LevelForm
 ) -> None:
-    steps = (0.01, 1 / 3, 900.0, 2**-24 / 3, 0.0, SMALLEST_STEP, LARGEST_STEP)
+    steps = (0.01, 1 / 3, 900.0, 2**-24 / 3, 0.0, MIN_STEP, MAX_STEP)
     for count, step, predicted in product(COUNTS, steps, (False, True)):
 
         def call(count: int = count, step: float = step, predicted: bool = predicted) -> bytes:
