@@ -21,8 +21,8 @@ class FitSettings:
     """What the stages propose to the error bound, which decides. A decoder has none of it.
 
     Attributes:
-        tau: Words beyond so many standard deviations of their row are kept.
-        row_deviations: Standard deviation of each row; None where ``tau`` keeps no word.
+        tau: Words beyond so many standard deviations of their row are outliers, and escape.
+        row_deviations: Standard deviation of each row; None where ``tau`` makes no word an outlier.
         spacing: How levels may be spaced: ``"uniform"``, one of ``quantise.tables.TABLES``, or
             ``"auto"``.
         tables: Most frequency tables of the symbols.
@@ -43,7 +43,7 @@ class BoundedModel:
 
     Attributes:
         form: The grid of levels, the same in all chunks.
-        steps: What one level is worth, float32, shape (chunks,); 0 where all words are kept.
+        steps: What one level is worth, float32, shape (chunks,); 0 where all words escape.
         factors: What is added to the levels; None where nothing is.
         settings: For the encoder.
     """

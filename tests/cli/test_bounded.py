@@ -96,7 +96,7 @@ def test_inspect(coded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["inspect", "stages", str(coded), "--tensor", NAMES[0]]) == 0
     shown = capsys.readouterr().out
     for part in (
-        "kept words",
+        "escapes",
         "equally spaced",
         "low bits",
         "rank",

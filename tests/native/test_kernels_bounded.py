@@ -28,7 +28,7 @@ PIPELINES = {
     "low bits": (0.002, bounded.pipeline(spacing="uniform")),
     "a table": (0.15, bounded.pipeline(spacing="lloyd")),
     "factors": (0.02, bounded.pipeline(rank=4, tile=70)),
-    "kept words": (0.02, bounded.pipeline(tau=2)),
+    "outliers": (0.02, bounded.pipeline(tau=2)),
 }
 dtypes = pytest.mark.parametrize("dtype", bounded.FLOATS)
 pipelines = pytest.mark.parametrize("name", PIPELINES)

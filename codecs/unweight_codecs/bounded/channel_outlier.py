@@ -21,7 +21,7 @@ class ChannelOutlier(Stage):
     A channel is a row: the weights that share all indexes but the last.
 
     Attributes:
-        tau: Standard deviations; 0 keeps only what the grid has no level for.
+        tau: Standard deviations; 0 for no outliers: only what the grid has no level for escapes.
     """
 
     tau: float = 0

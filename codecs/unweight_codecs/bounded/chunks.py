@@ -27,13 +27,13 @@ _SAMPLE: Final = 1 << 15  # words of a chunk that tries look at
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A chunk as the encoder sees it: words, which of them to keep, and what is predicted."""
+    """A chunk as the encoder sees it: words, which of them are outliers, and what is predicted."""
 
     number: int
     dtype: str
     words: Bytes
     count: int
-    kept: NDArray[np.bool_] | None
+    outliers: NDArray[np.bool_] | None
     prediction: Values | None
 
     @property
@@ -55,7 +55,7 @@ class Step:
         return cls(np.float32(size), np.float32(size))
 
 
-KEEP: Final = Step.of(0)  # keeps all words of a chunk as they are
+ESCAPE_ALL: Final = Step.of(0)  # of a chunk whose words are all stored as they are
 
 
 def chunks_of(tensor: TensorView, model: TensorModel) -> Iterator[Chunk]:
@@ -71,13 +71,13 @@ def chunk_of(words: Bytes, number: int, model: TensorModel, prediction: Values |
     settings = model.on_levels.settings
     first, dtype = number * model.chunk_words, model.spec.dtype
     count = words.size // model.layout.word_bytes
-    kept = None
+    outliers = None
     if settings.row_deviations is not None:
         rows = np.arange(first, first + count) // model.layout.columns
         with np.errstate(over="ignore"):  # nothing is beyond an infinite limit
             limits = settings.tau * settings.row_deviations
-        kept = np.abs(values_of(words, dtype)) > limits[rows]
-    return Chunk(number, dtype, words, count, kept, prediction)
+        outliers = np.abs(values_of(words, dtype)) > limits[rows]
+    return Chunk(number, dtype, words, count, outliers, prediction)
 
 
 def predicted(chunk: Chunk, factors: LowRank | None, tensor: TensorView) -> Chunk:
@@ -108,7 +108,7 @@ def sampled(chunk: Chunk) -> Chunk:
         chunk.dtype,
         np.ascontiguousarray(words).reshape(-1),
         len(words),
-        part(chunk.kept),
+        part(chunk.outliers),
         part(chunk.prediction),
     )
 
@@ -116,18 +116,20 @@ def sampled(chunk: Chunk) -> Chunk:
 def encode_chunk(chunk: Chunk, step: Step, form: LevelForm) -> QuantisedWords:
     """Put a chunk on the grid.
 
-    Words whose decoded value would not be finite are kept, too.
+    Words whose decoded value would not be finite escape, too.
     """
-    if step == KEEP:
+    if step == ESCAPE_ALL:
         symbols = np.full(chunk.count, form.limit, np.uint8)
         low = np.zeros(chunk.count if form.low_bits else 0, np.uint8)
         return QuantisedWords(symbols, low, chunk.words)
-    symbols, low = quantise(chunk.words, chunk.dtype, chunk.kept, step.size, form, chunk.prediction)
+    symbols, low = quantise(
+        chunk.words, chunk.dtype, chunk.outliers, step.size, form, chunk.prediction
+    )
     coded = QuantisedWords(symbols, low, escapes_of(chunk.words, symbols, form))
     if chunk.dtype == "F16" and _is_near_the_end(chunk.words):
         decoded = values_of(_decoded(chunk, coded, step, form), chunk.dtype)
         symbols[~np.isfinite(decoded)] = form.limit
-        low[symbols[: low.size] == form.limit] = 0  # as all kept words have it
+        low[symbols[: low.size] == form.limit] = 0  # as all escapes have it
         return QuantisedWords(symbols, low, escapes_of(chunk.words, symbols, form))
     return coded
 

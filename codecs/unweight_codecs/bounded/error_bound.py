@@ -35,7 +35,7 @@ class ErrorBound(Stage):
         model.estimated_bits += found.bits
 
     def write(self, model: TensorModel) -> bytes:
-        """Write an f32 step per chunk; 0 keeps all its words."""
+        """Write an f32 step per chunk; with 0 all its words escape."""
         return model.on_levels.steps.astype("<f4").tobytes()
 
     def read(self, section: bytes, model: TensorModel) -> None:

@@ -129,11 +129,11 @@ def _add(grid: _Grid, chunk: Chunk, square: float, task: _FitTask) -> None:
     step = step_for(chunk, some, square, task.epsilon)
     coded = encode_chunk(chunk, step, WIDE)
     level = coded.symbols.astype(np.uint16) << np.uint16(WIDE.low_bits) | coded.low
-    kept = 8 * coded.escapes.size // task.word_bits
+    escapes = 8 * coded.escapes.size // task.word_bits
     row = grid.counts[task.region_of(chunk)]
     row[:-1] += kernels().histogram(level, 0, WIDE_BITS)
-    row[0] -= kept  # escapes are counted as the lowest level so far
-    row[-1] += kept
+    row[0] -= escapes  # escapes are counted as the lowest level so far
+    row[-1] += escapes
     grid.steps.append(step)
     if task.settings.spacing != _UNIFORM:
         values = _used(some)
@@ -144,9 +144,9 @@ def _add(grid: _Grid, chunk: Chunk, square: float, task: _FitTask) -> None:
 
 
 def _used(chunk: Chunk) -> NDArray[np.float64]:
-    """Return what levels have to stand for: the values that are not kept, less predictions."""
+    """Return what levels have to stand for: the values that are not outliers, less predictions."""
     values = chunk.values
-    used = np.isfinite(values) if chunk.kept is None else np.isfinite(values) & ~chunk.kept
+    used = np.isfinite(values) if chunk.outliers is None else np.isfinite(values) & ~chunk.outliers
     found = values[used].astype(np.float64)
     return found if chunk.prediction is None else found - chunk.prediction[used]
 

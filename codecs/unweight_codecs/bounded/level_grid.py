@@ -1,4 +1,4 @@
-"""CDF histogram grid with an error bound: words become levels, and only the level is kept."""
+"""CDF histogram grid with an error bound: words become levels, and only the level is coded."""
 
 import struct
 from collections.abc import Iterator
@@ -120,18 +120,18 @@ class LevelGrid(Stage):
         low = span.streams.pop("low", _NO_BYTES)
         for number, where in _chunks(span, model):
             part = symbols[where]
-            kept = int(np.count_nonzero(part >= bounded.form.limit)) * size
+            escaped = int(np.count_nonzero(part >= bounded.form.limit)) * size
             dequantise(
                 part,
                 low[where],
-                escapes[used : used + kept],
+                escapes[used : used + escaped],
                 bounded.steps[number],
                 bounded.form,
                 model.spec.dtype,
                 None if span.prediction is None else span.prediction[where],
                 span.words[where.start * size : where.stop * size],
             )
-            used += kept
+            used += escaped
 
 
 def _chunks(span: Span, model: TensorModel) -> Iterator[tuple[int, slice]]:

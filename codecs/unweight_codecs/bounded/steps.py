@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from unweight_codecs.bounded.chunks import KEEP, Chunk, Step, encode_chunk, error_of, sampled
+from unweight_codecs.bounded.chunks import ESCAPE_ALL, Chunk, Step, encode_chunk, error_of, sampled
 from unweight_codecs.bounded.level_tables import TABLE_UNIT
 from unweight_codecs.bounded.levels import MAX_STEP, MIN_STEP, QuantisedWords
 from unweight_codecs.bounded.uniform_levels import WIDE
@@ -24,8 +24,8 @@ def step_for(chunk: Chunk, sample: Chunk, square: float, epsilon: float) -> Step
     """Return the largest step found that keeps a chunk's relative error at or below ``epsilon``.
 
     Levels are equally spaced. ``sample`` has some of the chunk's words to try steps on, ``square``
-    is the chunk's sum of squares. Where even small steps fail, the answer is ``KEEP``: all words
-    are kept.
+    is the chunk's sum of squares. Where even small steps fail, the answer is ``ESCAPE_ALL``: all
+    words escape.
     """
     if square == 0:
         return Step.of(1)
@@ -33,14 +33,14 @@ def step_for(chunk: Chunk, sample: Chunk, square: float, epsilon: float) -> Step
     for _ in range(_TRIES):
         size = _without_ties(size, chunk.dtype)
         if not MIN_STEP <= size <= MAX_STEP:
-            return KEEP
+            return ESCAPE_ALL
         allowed = epsilon * epsilon * square * _MARGIN
         for step in (_fitted(sample, Step.of(size), WIDE), Step.of(size)):
             _, error = error_of(chunk, step, WIDE)
             if error <= allowed:
                 return step
         size *= min(0.9995, math.sqrt(allowed / error))
-    return KEEP
+    return ESCAPE_ALL
 
 
 def table_step_for(
@@ -81,7 +81,7 @@ def _fitted(chunk: Chunk, step: Step, form: LevelForm) -> Step:
 
 
 def _levels_of(coded: QuantisedWords, form: LevelForm) -> NDArray[np.float64]:
-    """Return the level of every word, 0 where it is kept."""
+    """Return the level of every word, 0 where it escapes."""
     if form.table is not None:
         return np.append(form.table, 0).astype(np.float64)[coded.symbols]
     levels = coded.symbols.astype(np.float64) * (1 << form.low_bits) - form.bias

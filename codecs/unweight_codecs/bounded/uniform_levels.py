@@ -41,7 +41,7 @@ def equally_spaced(histograms: Counts, word_bits: int) -> tuple[LevelForm, Count
 def _limit(pooled: Counts, low_bits: int) -> int:
     """Return how many symbols the levels that occur take, at most 254 and even.
 
-    No more levels than those of ``WIDE``: what lies beyond them was counted as kept.
+    No more levels than those of ``WIDE``: what lies beyond them was counted as escapes.
     """
     levels = np.flatnonzero(pooled[:-1]) - WIDE.bias
     if not levels.size:

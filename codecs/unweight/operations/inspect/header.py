@@ -163,7 +163,7 @@ def _histogram(model: TensorModel, counts: NDArray[np.int64]) -> tuple[tuple[str
         labels = [f"{k}-{k + step - 1}" if step > 1 else str(k) for k in starts]
         return tuple((label, int(n)) for label, n in zip(labels, groups, strict=True))
     if model.bounded:
-        labels = [*_level_labels(model.bounded.form), "kept"]
+        labels = [*_level_labels(model.bounded.form), "escape"]
         return tuple((label, int(n)) for label, n in zip(labels, counts, strict=False))
     merged = 1 << model.top_bits
     used = (model.window + (model.window < 1 << model.layout.exponent_bits)) * merged

@@ -79,8 +79,8 @@ def _bounded(
 ) -> Facts:
     model, form = head.model, bounded.form
     if slot == "outlier":
-        kept = int(counts[form.limit :].sum())
-        return {"kept words": kept, "kept share": _share(kept, model)}
+        escapes = int(counts[form.limit :].sum())
+        return {"escapes": escapes, "escape share": _share(escapes, model)}
     if slot == "grid":
         return {
             "levels": _levels(form, head.pipeline),
@@ -123,7 +123,7 @@ def _errors(steps: NDArray[np.float32], row: TensorReport) -> Facts:
         "largest error of a weight": f"{row.max_error:.6g}",
         "smallest step": f"{used.min():.6g}" if used.size else "none",
         "largest step": f"{used.max():.6g}" if used.size else "none",
-        "chunks kept as they are": int(steps.size - used.size),
+        "chunks of escapes alone": int(steps.size - used.size),
     }
 
 

@@ -57,7 +57,7 @@ def test_equally_spaced_levels(coded: Path) -> None:
     assert grid["levels"] == "equally spaced"
     assert grid["low bits"]
     assert facts(report, "tile_svd") == {"rank": 0}
-    assert facts(report, "channel_outlier") == {"kept words": 8, "kept share": "0.0781%"}
+    assert facts(report, "channel_outlier") == {"escapes": 8, "escape share": "0.0781%"}
     bound = facts(report, "error_bound")
     assert bound["error allowed"] == "0.004"
     assert 0.002 < float(bound["error"]) <= 0.004
@@ -65,7 +65,7 @@ def test_equally_spaced_levels(coded: Path) -> None:
     step = float(bound["smallest step"])
     assert step == float(bound["largest step"]) == pytest.approx(0.02 * 0.004 * 12**0.5, rel=0.1)
     assert float(bound["largest error of a weight"]) == pytest.approx(step / 2, rel=0.1)
-    assert bound["chunks kept as they are"] == 0
+    assert bound["chunks of escapes alone"] == 0
     words = SHAPE[0] * SHAPE[1]
     assert streams(report) == {
         "symbol": (8, words),
@@ -89,7 +89,7 @@ def test_the_histogram_is_of_levels(coded: Path) -> None:
     assert labels[0] == f"{-limit * width // 2} to {-limit * width // 2 + width - 1}"
     counts = np.array([count for _, count in report.histogram])
     assert counts.sum() == SHAPE[0] * SHAPE[1]
-    assert report.histogram[-1] == ("kept", 8)
+    assert report.histogram[-1] == ("escape", 8)
     assert np.argmax(counts) in (limit // 2 - 1, limit // 2)
 
 
@@ -109,7 +109,7 @@ def test_a_table_of_levels(coded: Path) -> None:
     labels = [label for label, _ in report.histogram]
     assert labels[1] == "0"
     assert int(labels[0]) < 0 < int(labels[2])
-    assert labels[3:] == ["kept"]
+    assert labels[3:] == ["escape"]
 
 
 def test_low_rank_factors(coded: Path) -> None:
@@ -124,8 +124,8 @@ def test_low_rank_factors(coded: Path) -> None:
 
 def test_chunks_without_a_step(coded: Path) -> None:
     report = inspect_stages(coded, "kept")
-    assert facts(report, "error_bound")["chunks kept as they are"] == 1
-    assert facts(report, "channel_outlier")["kept words"] == report.histogram[-1][1] >= 3456
+    assert facts(report, "error_bound")["chunks of escapes alone"] == 1
+    assert facts(report, "channel_outlier")["escapes"] == report.histogram[-1][1] >= 3456
 
 
 def test_the_header_says_the_mode(coded: Path) -> None:
