@@ -78,12 +78,14 @@ def check(way: Way, folder: Path) -> tuple[str, bytes]:
     """Install one way into a new environment in the new ``folder`` and use the result."""
     folder.mkdir()
     environment = clean_environment()
-    run([sys.executable, "-m", "venv", folder / "venv"], environment, folder)
+    # The pip that runs this works in the new environment too, and one of its own would take most of
+    # the time of making it.
+    run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], environment, folder)
     if not way.compiler:
         environment.pop("CC", None)
         environment["PATH"] = os.fspath(folder / "venv/bin")
-    pip = (folder / "venv/bin/python", "-m", "pip", "install", "--quiet", "--no-compile")
-    run((*pip, *way.requirement), environment, folder)
+    pip = (sys.executable, "-m", "pip", "--python", folder / "venv/bin/python", "--quiet")
+    run((*pip, "install", "--no-compile", *way.requirement), environment, folder)
     kernel, coded = use(folder / "venv/bin/unweight", folder, environment)
     has_compiler = way.compiler and any(map(shutil.which, ("cc", "gcc", "clang")))
     if has_compiler != (kernel != "reference"):

@@ -92,13 +92,13 @@ def test_refused(
 
 
 @refusals
-def test_inspecting_is_as_careful(
+def test_inspecting_does_not_crash_or_allocate_much(
     container: str,
     refusal: Refusal,
     error: type[UnweightError],
     forged: Callable[[str, Edit], Path],
 ) -> None:
-    """It may show a file whose damage is elsewhere, but it neither crashes nor allocates much."""
+    """It may show a file whose damage lies where it does not look."""
     path = forged(container, refusal[0])
     for look in (lambda: inspect_header(path), lambda: inspect_stages(path, CODED)):
         with at_most_more(MEMORY), suppress(UnweightError):
