@@ -29,7 +29,7 @@ CHOOSING = {"use_kernel", "each_kernel", "native_kernel"}
 NO_NATIVE = [pytest.param("", marks=pytest.mark.skip(reason="the C library was not built"))]
 # Where coverage is measured, Python code takes half as long again. Of a test with thousands of
 # cases, so many, evenly spread, run nearly every line and branch that all of them do.
-MEASURED_CASES = 12
+MEASURED_CASES = 4
 MEASURED = pytest.StashKey[bool]()
 
 
