@@ -16,7 +16,7 @@ from unweight.operations.inspect.header import inspect_header, inspect_stages, l
 from unweight.operations.progress import NoProgress, Progress
 from unweight.operations.report import HeaderReport, OperationReport, StagesReport
 from unweight.operations.verify import verify as verify_files
-from unweight.paths import StrPath, path_of
+from unweight.paths import StrPath, optional_path, path_of
 from unweight.stage_settings import StageSetting
 from unweight_codecs.accelerators import CPU, no_note
 from unweight_codecs.presets import DEFAULT, PRESETS
@@ -82,23 +82,23 @@ def compress(
     """
     settings = BoundSettings(
         epsilon=epsilon,
-        sensitivity=path_of(sensitivity, "sensitivity"),
+        sensitivity=optional_path(sensitivity, "sensitivity"),
         max_ppl_delta=max_ppl_delta,
-        text=path_of(text, "text"),
-        model=path_of(model, "model"),
+        text=optional_path(text, "text"),
+        model=optional_path(model, "model"),
         windows=windows,
         device=device,
     )
     options = CompressOptions(
         preset=preset,
-        recipe=path_of(recipe, "recipe"),
+        recipe=optional_path(recipe, "recipe"),
         stages=tuple(stages),
         threads=threads,
         force=force,
         epsilon=settings.first_epsilon(),
     )
     # Whatever is wrong with these is found before anything takes long.
-    plan = plan_compression(path_of(path, "path"), path_of(output, "output"), options)
+    plan = plan_compression(path_of(path, "path"), optional_path(output, "output"), options)
     choice = choose_bound(plan, settings, progress)
     report = compress_planned(choice.plan, progress)
     return CompressReport.of(report, choice)
@@ -136,7 +136,7 @@ def decompress(
     """
     return decompress_files(
         path_of(path, "path"),
-        path_of(output, "output"),
+        optional_path(output, "output"),
         threads=threads,
         force=force,
         progress=progress,
@@ -175,7 +175,7 @@ def verify(
     """
     return verify_files(
         path_of(path, "path"),
-        path_of(against, "against"),
+        optional_path(against, "against"),
         threads=threads,
         progress=progress,
         device=device,

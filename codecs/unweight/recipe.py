@@ -249,9 +249,12 @@ def _read_rules(path: Path) -> list[tuple[str, Any]]:
         document = tomllib.loads(lines)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not valid TOML: {error}") from None
+    except RecursionError:
+        raise UsageError(f"{path}: nested too deeply for a recipe") from None
     rules = document.pop("rule", [])
     if document or not isinstance(rules, list):
-        raise UsageError(f"{path}: a recipe holds [[rule]] tables only, not {sorted(document)}")
+        wrong = sorted(document) if document else f"rule = {rules!r}"
+        raise UsageError(f"{path}: a recipe holds [[rule]] tables only, not {wrong}")
     heads = [n for n, line in enumerate(lines.splitlines(), 1) if _HEAD.match(line)]
     # They are as many as the rules, unless a rule is written in another way.
     known = [f"{path}:{n}" for n in heads] if len(heads) == len(rules) else [str(path)] * len(rules)

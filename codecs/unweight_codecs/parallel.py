@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
-from unweight_codecs.errors import UsageError
+from unweight_codecs.errors import UsageError, quoted
 
 MAX_THREADS = 256
 _DEFAULT_LIMIT = 16
@@ -26,8 +26,9 @@ class OrderedMap(Protocol):
 
 def thread_count(requested: int) -> int:
     """Return the threads to use: ``requested``, or what the process may use when it is 0."""
-    if not 0 <= requested <= MAX_THREADS:
-        raise UsageError(f"must be 0 to {MAX_THREADS}, not {requested}", parameter="threads")
+    if type(requested) is not int or not 0 <= requested <= MAX_THREADS:
+        wrong = quoted(requested)
+        raise UsageError(f"must be 0 to {MAX_THREADS}, not {wrong}", parameter="threads")
     if requested:
         return requested
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

@@ -1,13 +1,14 @@
 """A pipeline: five stages in a fixed order, applied to the spans of one tensor."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unweight_codecs import fused
+from unweight_codecs.bounded.error_bound import ErrorBound
 from unweight_codecs.codec import SLOTS_IN_ORDER, Stage, TensorView
 from unweight_codecs.errors import IntegrityError, UsageError
 from unweight_codecs.exact.bit_exact import BitExact
@@ -91,9 +92,13 @@ class Pipeline:
         """
         decoded = span.copy_empty()
         self.decode(decoded, model)
-        # Exact coding is compared here, whatever stage is in the slot: none can switch that off.
-        bound = BitExact() if self.is_exact else self._bound
-        return bound.check(span, decoded, model, epsilon)
+        # Compared here, whatever stage is in the slot: none can switch that off.
+        if self.is_exact:
+            return BitExact().check(span, decoded, model, epsilon)
+        result = ErrorBound().check(span, decoded, model, epsilon)
+        if type(self._bound) is not ErrorBound:  # it may refuse what is within the bound
+            self._bound.check(span, replace(decoded, words=decoded.words.copy()), model, epsilon)
+        return result
 
     def decode(self, span: Span, model: TensorModel) -> None:
         """Turn the chunks of a span into words."""

@@ -117,6 +117,23 @@ def test_a_stale_library_is_not_used(
             cache.cache_clear()
 
 
+def test_the_reference_does_without_a_library_that_cannot_be_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken() -> None:
+        raise AssertionError("looked for")
+
+    monkeypatch.setattr(library, "find_library", broken)
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, "reference")
+    for cache in (_library, _choose):
+        cache.cache_clear()
+    try:
+        assert kernels.active_kernel() == "reference"
+    finally:
+        for cache in (_library, _choose):
+            cache.cache_clear()
+
+
 def test_kernels_of_one_process_are_what_their_names_say(fused_kernel: NativeKernels) -> None:
     """Only one of these sets splits 16-bit floats in one pass, whichever was made last."""
     path = library.find_library()

@@ -2,12 +2,15 @@
 
 import os
 import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from unweight_codecs.errors import FormatError, ResourceError
+from unweight_codecs.errors import FormatError, ResourceError, UsageError
 from unweight_codecs.tensor_spec import TensorSpec
 
 
@@ -53,6 +56,9 @@ class FileSource:
 
     Reads go through ``pread`` and not a memory map: a map would count towards the process's
     memory, and a file cut short while it is read would kill the process instead of raising.
+
+    Closing lets reads that are under way in other threads end first: the number of a closed file is
+    given to the next one that is opened, and they would read that. Later reads raise UsageError.
     """
 
     def __init__(self, path: Path) -> None:
@@ -68,6 +74,9 @@ class FileSource:
             os.close(self._fd)
             raise FormatError(f"{path}: not a regular file")
         self.size = status.st_size
+        self._state = threading.Lock()
+        self._readers = 0
+        self._closed = False
 
     def read_at(self, offset: int, length: int) -> bytes:
         """Return ``length`` bytes from ``offset``; raises FormatError when the file ends before."""
@@ -78,18 +87,42 @@ class FileSource:
     def read_into(self, offset: int, target: memoryview) -> None:
         """Fill ``target`` from ``offset``; raises FormatError when the file ends before."""
         done = 0
-        while done < len(target):
-            try:
-                got = os.preadv(self._fd, [target[done:]], offset + done)
-            except OSError as error:
-                raise ResourceError(f"{self.path}: read failed: {error.strerror}") from error
-            if got == 0:
-                raise FormatError(f"{self.path}: the file ends at byte {offset + done}")
-            done += got
+        with self._reading():
+            while done < len(target):
+                try:
+                    got = os.preadv(self._fd, [target[done:]], offset + done)
+                except OSError as error:
+                    raise ResourceError(f"{self.path}: read failed: {error.strerror}") from error
+                if got == 0:
+                    raise FormatError(f"{self.path}: the file ends at byte {offset + done}")
+                done += got
 
     def close(self) -> None:
-        """Close the file."""
-        os.close(self._fd)
+        """Close the file, or let the last read that is under way do it; twice is once."""
+        with self._state:
+            last = not self._closed and self._readers == 0
+            self._closed = True
+        if last:
+            os.close(self._fd)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Keep the file open for a read."""
+        with self._state:
+            if self._closed:
+                raise UsageError(f"{self.path}: is closed")
+            self._readers += 1
+        try:
+            yield
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        with self._state:
+            self._readers -= 1
+            last = self._closed and self._readers == 0
+        if last:
+            os.close(self._fd)
 
     def __enter__(self) -> Self:
         return self

@@ -15,7 +15,7 @@ from unweight.evaluation.search import SearchReport
 from unweight.evaluation.sensitivity import profile as profiling
 from unweight.operations.compression_plan import CompressOptions, plan_compression
 from unweight.operations.progress import NoProgress, Progress
-from unweight.paths import StrPath, path_of
+from unweight.paths import StrPath, optional_path, path_of
 from unweight.stage_settings import StageSetting
 from unweight_codecs.presets import DEFAULT
 
@@ -64,9 +64,9 @@ def check_perplexity(
     """
     request = perplexity_check.PerplexityRequest(
         path_of(path, "path"),
-        path_of(against, "against"),
-        path_of(text, "text"),
-        path_of(model, "model"),
+        optional_path(against, "against"),
+        optional_path(text, "text"),
+        optional_path(model, "model"),
         max_delta=max_delta,
         context=context,
         windows=windows,
@@ -114,7 +114,7 @@ def profile(
         path_of(path, "path"),
         path_of(calibration, "calibration"),
         path_of(output, "output"),
-        path_of(model, "model"),
+        optional_path(model, "model"),
         context=context,
         windows=windows,
         device=device,
@@ -159,8 +159,8 @@ def compare_methods(
     """
     request = comparison.ComparisonRequest(
         path_of(path, "path"),
-        path_of(text, "text"),
-        path_of(model, "model"),
+        optional_path(text, "text"),
+        optional_path(model, "model"),
         context=context,
         windows=windows,
         device=device,
@@ -193,15 +193,19 @@ def search_epsilon(
     """
     settings = BoundSettings(
         epsilon=SEARCHED,
-        sensitivity=path_of(sensitivity, "sensitivity"),
+        sensitivity=optional_path(sensitivity, "sensitivity"),
         max_ppl_delta=max_ppl_delta,
-        text=path_of(text, "text"),
-        model=path_of(model, "model"),
+        text=optional_path(text, "text"),
+        model=optional_path(model, "model"),
         windows=windows,
         device=device,
     )
     options = CompressOptions(
-        preset, path_of(recipe, "recipe"), tuple(stages), threads, epsilon=settings.first_epsilon()
+        preset,
+        optional_path(recipe, "recipe"),
+        tuple(stages),
+        threads,
+        epsilon=settings.first_epsilon(),
     )
     with tempfile.TemporaryDirectory(prefix="unweight-") as folder:
         plan = plan_compression(path_of(path, "path"), Path(folder, "compressed"), options)

@@ -48,7 +48,7 @@ def find_accelerator(
     """
     if device == AUTO:
         return _first_usable(why_not)
-    name, separator, number = device.partition(":")
+    name, separator, number = str(device).partition(":")  # callers may pass any object
     if name not in registry.accelerator_names() or (separator and not _is_number(number)):
         names = ", ".join((AUTO, CPU, *(f"{n}, {n}:N" for n in registry.accelerator_names())))
         raise UsageError(

@@ -54,6 +54,8 @@ def kernel_status() -> tuple[KernelStatus, ...]:
 
 @functools.cache
 def _choose(wanted: str) -> Kernels:
+    if wanted == ReferenceKernels.name:
+        return ReferenceKernels()  # without a look at the library, which may be what is broken
     usable = {row.name: row for row in kernel_status()}
     if not wanted:
         wanted = next(name for name, row in usable.items() if row.available)
@@ -64,7 +66,7 @@ def _choose(wanted: str) -> Kernels:
     if not usable[wanted].available:
         raise ResourceError(f"{ENVIRONMENT_VARIABLE}={wanted}: {usable[wanted].reason}")
     library, _ = _library()
-    if wanted == ReferenceKernels.name or library is None:
+    if library is None:
         return ReferenceKernels()
     return NativeKernels(library, wanted)
 

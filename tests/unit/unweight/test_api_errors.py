@@ -42,6 +42,13 @@ def model(tmp_path: Path) -> Path:
         ),
         ({"sensitivity": "a"}, "sensitivity", "sensitivity: has no effect without epsilon"),
         ({"output": ""}, "output", "output must be a path, not empty"),
+        ({"output": "a\0b"}, "output", "output must be a path, without a zero byte"),
+        ({"output": b"a"}, "output", "output must be a path, not b'a'"),
+        ({"output": 3}, "output", "output must be a path, not 3"),
+        ({"recipe": ["a"]}, "recipe", "recipe must be a path, not ['a']"),
+        ({"path": None}, "path", "path must be a path, not None"),
+        ({"threads": "4"}, "threads", "threads must be 0 to 256, not '4'"),
+        ({"threads": 1.5}, "threads", "threads must be 0 to 256, not 1.5"),
         ({"preset": "stored", "epsilon": 0.1}, "epsilon", "epsilon has no effect with the preset"),
     ],
 )
@@ -50,7 +57,7 @@ def test_errors_name_the_parameter(
 ) -> None:
     before = sorted(model.parent.iterdir())
     with pytest.raises(unweight.UsageError) as refusal:
-        unweight.compress(model, **arguments)  # type: ignore[arg-type]
+        unweight.compress(**{"path": model, **arguments})  # type: ignore[arg-type]
     assert refusal.value.parameter == parameter
     assert refusal.value.message.startswith(words)
     assert "--" not in str(refusal.value)

@@ -228,3 +228,16 @@ def test_an_error_bound_without_effect(tmp_path: Path) -> None:
     path = tmp_path / "recipe.toml"
     path.write_text('[[rule]]\ntensors = "a"\npreset = "fast"\n')
     assert load_recipe("stored", path, (), 0.1).is_bounded
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a = " + "[" * 50_000, "nested too deeply"),
+        ("rule = 3", "holds [[rule]] tables only, not rule = 3"),
+    ],
+    ids=["nested", "no-table"],
+)
+def test_files_that_are_no_recipes(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(words)):
+        load(tmp_path, text)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,15 +10,17 @@ from numpy.typing import NDArray
 
 from tests.support import bounded
 from tests.support.reference_run import one_in
+from unweight_codecs.bounded.error_bound import ErrorBound
 from unweight_codecs.bounded.float_words import values_of
 from unweight_codecs.bounded.level_grid import LevelGrid
 from unweight_codecs.errors import IntegrityError, UsageError
 from unweight_codecs.exact.bit_exact import BitExact
 from unweight_codecs.exact.histogram_grid import HistogramGrid
 from unweight_codecs.kernels.operands import Bytes
+from unweight_codecs.model import TensorModel
 from unweight_codecs.pipeline import Pipeline, pipeline_from_dict, pipeline_of
 from unweight_codecs.presets import BOUNDED, PRESETS
-from unweight_codecs.span import Span
+from unweight_codecs.span import CheckResult, Span
 from unweight_codecs.tensor_spec import TensorSpec
 
 Decode = Callable[[Pipeline, TensorSpec, bytes], bytes]
@@ -348,7 +351,7 @@ def test_json_round_trip(pipe: Pipeline) -> None:
     assert not again.is_exact
 
 
-def test_the_check_notices_an_error_above_the_bound() -> None:
+def encoded_to_5_percent() -> tuple[Pipeline, Span, TensorModel]:
     words, spec = words_of("normal", "BF16"), TensorSpec("t", "BF16", SHAPE)
     pipe = bounded.pipeline()
     model = bounded.model_of(pipe, spec, bounded.encoded(pipe, spec, words, 0.05))
@@ -356,9 +359,50 @@ def test_the_check_notices_an_error_above_the_bound() -> None:
     model.table_of_chunk["symbol"] = np.zeros(model.chunks, np.uint8)
     model.coders["symbol"] = "rans"
     pipe.encode(span, model)
+    return pipe, span, model
+
+
+def test_the_check_notices_an_error_above_the_bound() -> None:
+    pipe, span, model = encoded_to_5_percent()
     with pytest.raises(IntegrityError, match=r"words from 0 on do not decode to within 0\.001"):
         pipe.check(span, model, 0.001)
     pipe.check(span, model, 0.05)
+
+
+class Trusting(ErrorBound):
+    """Finds everything within the bound, and changes what was decoded."""
+
+    def check(
+        self, original: Span, decoded: Span, model: TensorModel, epsilon: float
+    ) -> CheckResult:
+        decoded.words[:] = original.words
+        return CheckResult(decoded.words)
+
+
+class Strict(ErrorBound):
+    """Refuses everything."""
+
+    def check(
+        self, original: Span, decoded: Span, model: TensorModel, epsilon: float
+    ) -> CheckResult:
+        raise IntegrityError("not good enough")
+
+
+@pytest.mark.parametrize(
+    ("bound", "epsilon", "words"),
+    [
+        (Trusting(), 0.001, "do not decode to within"),
+        (Strict(), 0.05, "not good enough"),
+    ],
+    ids=["trusting", "strict"],
+)
+def test_no_stage_waves_through_an_error_above_the_bound(
+    bound: ErrorBound, epsilon: float, words: str
+) -> None:
+    pipe, span, model = encoded_to_5_percent()
+    other = replace(pipe, stages=(*pipe.stages[:3], bound, pipe.stages[4]))
+    with pytest.raises(IntegrityError, match=words):
+        other.check(span, model, epsilon)
 
 
 @pytest.mark.parametrize(
