@@ -126,7 +126,7 @@ def test_the_example_of_the_readme_runs(
     found: dict[str, object] = {}
     exec(example, found)  # noqa: S102 - it is ours
     assert capsys.readouterr().out.startswith("model.unweight.safetensors ")
-    assert {"query", "weights"} <= found.keys()
+    assert {"first", "weights"} <= found.keys()
 
 
 # ---- What it takes
